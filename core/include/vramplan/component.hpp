@@ -1,0 +1,161 @@
+// The components of a memory breakdown, and the sizes they are made of.
+//
+// A size is a product of symbols (micro-batch, sequence, widths) times the bytes of an element, so that the number and
+// the notation shown to the visitor come from one place and cannot drift apart.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+#include "vramplan/element_type.hpp"
+#include "vramplan/units.hpp"
+
+namespace vramplan {
+
+enum class Component : std::uint8_t {
+  // static: there before the first step and after each
+  weights, frozen_weights, quantization_constants, adapters, buffers, gradients, optimizer_states, cublas_workspace,
+  // temporary: come and go within a step
+  autocast_weights, gathered_parameters, checkpoints, activations_embedding, activations_norm, activations_attention,
+  activations_mlp, activations_moe, activations_ssm, activations_adapter, activations_residual, logits, activation_gradients,
+  working_memory, dequantized_weights, optimizer_temporaries, communication_buffers,
+  // beyond what the framework allocated
+  allocator_slack, cuda_context, nccl_buffers,
+};
+inline constexpr std::size_t kComponentCount = static_cast<std::size_t>(Component::nccl_buffers) + 1;
+
+[[nodiscard]] constexpr bool is_static(Component c) { return c <= Component::cublas_workspace; }
+
+// Bytes by component.
+struct Composition {
+  std::array<Bytes, kComponentCount> bytes{};
+  constexpr Bytes& operator[](Component c) { return bytes[static_cast<std::size_t>(c)]; }
+  constexpr const Bytes& operator[](Component c) const { return bytes[static_cast<std::size_t>(c)]; }
+  constexpr Composition& operator+=(const Composition& other) {
+    for (std::size_t i = 0; i < kComponentCount; ++i) bytes[i] += other.bytes[i];
+    return *this;
+  }
+  [[nodiscard]] constexpr Bytes total() const {
+    Bytes sum;
+    for (const Bytes b : bytes) sum += b;
+    return sum;
+  }
+};
+
+// The symbols of the field. Widths are those of one rank, after the layout has cut them.
+enum class Symbol : std::uint8_t {
+  one,
+  b,    // micro-batch, sequences
+  s,    // sequence length, tokens
+  sc,   // tokens in one chunk of the loss
+  h,    // hidden size
+  a,    // attention heads
+  ak,   // key-value heads
+  q,    // query width: heads x head_dim
+  kv,   // key width: kv heads x head_dim
+  v,    // value width: kv heads x v_head_dim
+  av,   // attention output width: heads x v_head_dim
+  qkv,  // width of a fused q, k, v projection
+  c,    // compressed KV width (latent attention)
+  cq,   // compressed query width (latent attention)
+  w,    // attention span of one query: s, or the window
+  f,    // MLP width
+  fe,   // width of one expert
+  fs,   // width of the shared experts
+  m,    // width that experts work on: hidden, or the latent size
+  E,    // experts
+  t,    // experts per token
+  V,    // vocabulary rows
+  r,    // adapter rank
+  i,    // inner width of a state-space or linear-attention layer
+  j,    // width of its input projection
+  x,    // width of its convolution
+  n,    // state elements a token keeps per layer in a chunked scan
+};
+inline constexpr std::size_t kSymbolCount = static_cast<std::size_t>(Symbol::n) + 1;
+
+struct SymbolTable {
+  std::array<std::int64_t, kSymbolCount> value{};
+  constexpr std::int64_t& operator[](Symbol s) { return value[static_cast<std::size_t>(s)]; }
+  constexpr std::int64_t operator[](Symbol s) const { return value[static_cast<std::size_t>(s)]; }
+};
+
+struct Size {
+  std::array<Symbol, 4> symbols{Symbol::one, Symbol::one, Symbol::one, Symbol::one};
+  std::int32_t multiplier = 1;
+  ElementType type = ElementType::bf16;
+
+  friend constexpr bool operator==(const Size&, const Size&) = default;
+  [[nodiscard]] constexpr Size as(ElementType t) const {
+    Size other = *this;
+    other.type = t;
+    return other;
+  }
+  [[nodiscard]] constexpr Size times(std::int32_t n) const {
+    Size other = *this;
+    other.multiplier *= n;
+    return other;
+  }
+};
+
+[[nodiscard]] constexpr Bytes bytes_of(const Size& size, const SymbolTable& table) {
+  Bytes bytes(bytes_per_element(size.type) * size.multiplier);
+  for (const Symbol s : size.symbols) {
+    if (s != Symbol::one) bytes = bytes * table[s];
+  }
+  return bytes;
+}
+
+// Part of a component, with the factors that make it: count x multiplier x ceil(product of factors / divisor). The planner adds the
+// bytes; the report writes the same factors as a notation.
+struct Factor {
+  std::string_view name;
+  std::int64_t value = 1;
+};
+struct Contribution {
+  static constexpr std::size_t kMaxFactors = 5;
+  Component component = Component::working_memory;
+  std::int64_t multiplier = 1;
+  std::array<Factor, kMaxFactors> factors{};
+  std::uint8_t factor_count = 0;
+  std::int64_t divisor = 1;   // ranks that share it
+  std::int64_t count = 1;     // equal ones of it: layers
+
+  constexpr Contribution() = default;
+  constexpr Contribution(Component c, std::int64_t bytes_each, std::initializer_list<Factor> list, std::int64_t shared_by = 1,
+                         std::int64_t equal_ones = 1)
+      : component(c), multiplier(bytes_each), divisor(shared_by), count(equal_ones) {
+    for (const Factor& f : list) {
+      if (factor_count < kMaxFactors) factors[factor_count++] = f;
+    }
+  }
+  [[nodiscard]] constexpr Bytes bytes() const {
+    std::int64_t product = 1;
+    for (std::size_t i = 0; i < factor_count; ++i) product = saturating_multiply(product, factors[i].value);
+    if (divisor > 1) product = divide_up(product, divisor);
+    return Bytes(saturating_multiply(saturating_multiply(count, multiplier), product));
+  }
+};
+
+// Contributions without allocation: an evaluation makes a few dozen.
+class Contributions {
+ public:
+  constexpr void add(const Contribution& c) {
+    if (count_ < items_.size() && c.multiplier != 0) items_[count_++] = c;
+  }
+  [[nodiscard]] constexpr const Contribution* begin() const { return items_.data(); }
+  [[nodiscard]] constexpr const Contribution* end() const { return items_.data() + count_; }
+  [[nodiscard]] constexpr Bytes total() const {
+    Bytes sum;
+    for (const Contribution& c : *this) sum += c.bytes();
+    return sum;
+  }
+
+ private:
+  std::array<Contribution, 32> items_{};
+  std::size_t count_ = 0;
+};
+
+}  // namespace vramplan

@@ -1,0 +1,55 @@
+// The three numbers per GPU: allocated (live tensors), reserved (what the caching allocator holds), device (what nvidia-smi
+// shows), each with an interval.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "vramplan/catalogue.hpp"
+#include "vramplan/component.hpp"
+#include "vramplan/estimate.hpp"
+#include "vramplan/step.hpp"
+#include "vramplan/units.hpp"
+
+namespace vramplan {
+
+struct MemoryEstimate {
+  Estimate allocated, reserved, device;
+  Event peak;
+  // What lies between allocated and device, at the expected value.
+  Bytes allocator_slack, cuda_context, nccl_buffers;
+};
+
+// `gpu` may be nullptr: no card chosen.
+[[nodiscard]] MemoryEstimate estimate_memory(const Step& step, const Gpu* gpu);
+
+// How sure a number is: by definition, by a model of a kernel or framework, or by measurement.
+enum class Certainty : std::uint8_t { exact, modelled, measured };
+template <>
+struct EnumNames<Certainty> {
+  static constexpr Names<3> values = {"exact", "modelled", "measured"};
+};
+
+struct Term {
+  std::string symbol;
+  std::int64_t value = 0;
+};
+
+// One row of the breakdown. `notation` is an expression of + * ceil(x/y), whole numbers and the symbols in `terms`; it
+// evaluates to `bytes`.
+struct ComponentRow {
+  Component component = Component::weights;
+  Bytes bytes;
+  std::string notation;
+  std::vector<Term> terms;
+  Certainty certainty = Certainty::exact;
+  std::string_view source;  // id in sources.json
+};
+
+// What is alive at an event, by component, in the order of the enumerators; adds up to `step.live(event)`.
+[[nodiscard]] std::vector<ComponentRow> breakdown(const Step& step, Event event);
+// Slack, context and communication buffers: adds up to device.expected - allocated.expected.
+[[nodiscard]] std::vector<ComponentRow> beyond_allocated(const MemoryEstimate& memory);
+
+}  // namespace vramplan

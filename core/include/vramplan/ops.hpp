@@ -1,0 +1,203 @@
+// What one block does, operation by operation, and what that keeps alive: a miniature autograd.
+//
+// A graph lists tensors and operations in the order in which the framework runs them. An operation names the tensors it
+// reads, makes and saves for backward; everything else follows by the rules of PyTorch's autograd:
+//   forward   a tensor lives until its last reader has run (or its Python scope ends), or until backward if it is saved;
+//   backward  operations run in reverse; a gradient lives from the first operation that makes it to the one that uses
+//             it up; a second gradient of the same tensor is added in place; saved tensors go when their last user has run.
+// A tensor is a storage: what q, k and v all save is counted once.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+
+#include "vramplan/component.hpp"
+#include "vramplan/framework.hpp"
+#include "vramplan/model.hpp"
+#include "vramplan/parameters.hpp"
+#include "vramplan/request.hpp"
+#include "vramplan/units.hpp"
+
+namespace vramplan {
+
+using TensorId = std::int16_t;
+inline constexpr TensorId kNoTensor = -1;
+
+struct Tensor {
+  Size size;
+  Bytes bytes;
+  Component component = Component::working_memory;  // where it counts when it is saved for backward
+  bool requires_grad = false;
+  bool external = false;    // owned by somebody else: counted there
+  TensorId base = kNoTensor;  // a view: the tensor whose storage it is part of
+  std::int16_t last_use = -1;    // operation after which nothing in forward needs it
+  std::int16_t first_save = -1;  // the earliest operation that saves it; -1: not saved
+};
+
+// A temporary that lives only while its operation runs.
+struct Workspace {
+  Bytes bytes;
+  Size size;
+  Component component = Component::working_memory;
+};
+
+struct Op {
+  static constexpr std::size_t kMaxInputs = 6;
+  static constexpr std::size_t kMaxOutputs = 3;
+  static constexpr std::size_t kMaxSaved = 6;
+  std::array<TensorId, kMaxInputs> inputs{};
+  std::array<TensorId, kMaxOutputs> outputs{};
+  std::array<TensorId, kMaxSaved> saved{};
+  std::uint8_t input_count = 0, output_count = 0, saved_count = 0;
+  bool passes_gradient = false;  // backward hands the output's gradient on unchanged (additions, views)
+  bool gradient_in_place = false;  // backward writes the input's gradient over the saved input
+  Workspace forward, backward;
+  Bytes parameter_gradients;  // made in backward and kept until the optimizer has run
+  Flops flops;                // of one forward pass
+};
+
+// What a caller of `Graph::apply` says about an operation besides its inputs and output.
+struct OpTraits {
+  std::initializer_list<TensorId> saves = {};
+  bool passes_gradient = false;
+  bool gradient_in_place = false;
+  Workspace forward = {};
+  Workspace backward = {};
+  Bytes parameter_gradients = {};
+  Flops flops = {};
+};
+
+class Graph {
+ public:
+  static constexpr std::size_t kMaxTensors = 320;
+  static constexpr std::size_t kMaxOps = 288;
+
+  explicit Graph(const SymbolTable& symbols) : symbols_(symbols) {}
+
+  TensorId tensor(Size size, Component component, bool requires_grad);
+  // A tensor that exists before the block runs.
+  TensorId external(Size size, Component component, bool requires_grad);
+
+  // One operation with one output; the output needs a gradient when any input does.
+  TensorId apply(std::initializer_list<TensorId> inputs, Size made_size, Component component, const OpTraits& traits = {});
+  // The general form: outputs are made beforehand with `tensor`.
+  void run(std::initializer_list<TensorId> inputs, std::initializer_list<TensorId> outputs, const OpTraits& traits);
+  // A part of x that shares its storage; its gradient is a part of x's gradient, made when the first part needs it.
+  TensorId view(TensorId x, Size size);
+  // Python still holds these names here.
+  void hold(std::initializer_list<TensorId> tensors);
+  // Lives to the end of the block whoever reads it.
+  void hold_to_end(TensorId t);
+  // The last operation also saves this tensor.
+  void save(TensorId tensor);
+  void mark_requires_grad(TensorId t) { tensors_[index(t)].requires_grad = true; }
+  // Weight copies that autocast keeps until its context ends.
+  void cache_weight_copy(Bytes bytes) { cached_weight_copies_ += bytes; }
+
+  [[nodiscard]] const Tensor& at(TensorId t) const { return tensors_[index(t)]; }
+  [[nodiscard]] const SymbolTable& symbols() const { return symbols_; }
+  [[nodiscard]] std::span<const Tensor> tensors() const { return {tensors_.data(), tensor_count_}; }
+  [[nodiscard]] std::span<const Op> ops() const { return {ops_.data(), op_count_}; }
+  [[nodiscard]] Bytes cached_weight_copies() const { return cached_weight_copies_; }
+  [[nodiscard]] bool overflowed() const { return overflowed_; }
+  [[nodiscard]] Bytes size_in_bytes(const Size& size) const { return bytes_of(size, symbols_); }
+
+  TensorId input = kNoTensor;
+  TensorId output = kNoTensor;
+
+ private:
+  void used_by(TensorId t, std::int16_t op);
+  static std::size_t index(TensorId t) { return static_cast<std::size_t>(t); }
+  SymbolTable symbols_;
+  std::array<Tensor, kMaxTensors> tensors_;
+  std::array<Op, kMaxOps> ops_;
+  std::size_t tensor_count_ = 0;
+  std::size_t op_count_ = 0;
+  Bytes cached_weight_copies_;
+  bool overflowed_ = false;
+};
+
+// A moment inside a block: the most bytes alive, and after how many operations.
+struct Moment {
+  Bytes bytes;
+  std::int32_t op = -1;
+  Bytes parameter_gradients;  // of these bytes, gradients of parameters made so far
+};
+
+// What walking a block gives. Parameter gradients are counted apart because they outlive the block.
+struct BlockProfile {
+  Bytes input;                // the residual stream that enters: what a checkpoint keeps
+  Bytes saved;                // kept for backward when the block runs with gradients, the input included if it is saved
+  Moment forward_without_grad;  // inside forward, nothing saved
+  Moment forward_with_grad;     // inside forward, saved tensors kept
+  Moment backward;              // inside backward, saved tensors and parameter gradients included
+  Bytes parameter_gradients;
+  Bytes cached_weight_copies;
+  Flops flops;
+};
+
+[[nodiscard]] BlockProfile profile(const Graph& graph);
+
+// What is alive inside a block at a moment, tensor by tensor (parameter gradients apart: see Moment).
+enum class Phase : std::uint8_t { forward_without_grad, forward_with_grad, backward, saved };
+struct LiveItem {
+  Component component;
+  Size size;
+  Bytes bytes;
+};
+class LiveSet {
+ public:
+  void add(Component component, const Size& size, Bytes bytes) {
+    if (count_ < items_.size()) items_[count_++] = {component, size, bytes};
+  }
+  [[nodiscard]] std::span<const LiveItem> items() const { return {items_.data(), count_}; }
+
+ private:
+  std::array<LiveItem, 1024> items_;
+  std::size_t count_ = 0;
+};
+[[nodiscard]] LiveSet live_at(const Graph& graph, Phase phase, std::int32_t op);
+
+// What the adapters of a block are.
+struct AdapterSettings {
+  std::uint64_t targets = 0;  // bit per Module; 0: no adapters
+  bool dropout = false;
+  bool dora = false;
+  ElementType type = ElementType::fp32;
+  [[nodiscard]] constexpr bool on(Module m) const { return (targets >> static_cast<unsigned>(m) & 1U) != 0; }
+};
+
+// Everything that decides what a block keeps, besides the layer itself.
+struct BlockContext {
+  const ModelArchitecture* model = nullptr;
+  FrameworkSwitches framework;
+  Dim micro_batch = 1;
+  Dim sequence_length = 1;
+  Dim rank = 0;
+  ElementType compute = ElementType::bf16;   // of matrix products
+  ElementType residual = ElementType::bf16;  // of the stream between blocks
+  ElementType weights = ElementType::bf16;   // of linear weights that are not quantized
+  ElementType leftovers = ElementType::bf16; // of embeddings, norms and the head
+  ElementType gradients = ElementType::bf16; // of parameter gradients
+  bool quantized = false;                    // linear layers of the blocks hold a quantized weight
+  bool trains_base = false;
+  bool trains_leftovers = false;  // embedding, head and final norm
+  bool trains_norms = false;      // norms of the blocks
+  bool accumulates = false;  // parameter gradients are there already: new ones are added and dropped
+  bool gradient_enters = true;  // the block's input needs a gradient
+  AttentionKernel attention = AttentionKernel::sdpa;
+  AdapterSettings adapter;
+};
+
+// The symbols of a layer (of no layer when `group` is null: batch, sequence, widths outside the blocks).
+[[nodiscard]] SymbolTable symbols_for(const BlockContext& context, const LayerGroup* group);
+
+[[nodiscard]] Graph embedding_graph(const BlockContext& context);
+// With `checkpointed` the block's input belongs to the checkpoint and is not counted here.
+[[nodiscard]] Graph block_graph(const BlockContext& context, const LayerGroup& group, bool checkpointed);
+// Final norm, head and loss.
+[[nodiscard]] Graph head_graph(const BlockContext& context);
+
+}  // namespace vramplan

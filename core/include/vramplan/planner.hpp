@@ -1,0 +1,23 @@
+// The pipeline, stage by stage: request -> architecture -> parameters -> states -> ops -> layout -> step -> memory -> fit ->
+// suggestions -> report. The only place that chains them.
+#pragma once
+
+#include "vramplan/catalogue.hpp"
+#include "vramplan/report.hpp"
+#include "vramplan/request.hpp"
+#include "vramplan/result.hpp"
+
+namespace vramplan {
+
+// Problems: those of check_request, resolve_model; unknown_gpu; precision_unsupported; inconsistent at
+// /training/lora/targets when none of them is a module of the model; too_large when a number would not fit in 2^53.
+[[nodiscard]] Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue);
+
+// Memory of one rank: the part of the pipeline that searches and suggestions call, many times.
+[[nodiscard]] MemoryEstimate evaluate(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
+                                      const Gpu* gpu);
+
+// The layout of a request that names none: one rank, or fully sharded data parallelism over all GPUs.
+[[nodiscard]] LayoutChoice default_layout(std::int64_t gpus);
+
+}  // namespace vramplan

@@ -1,0 +1,81 @@
+// The answer: design section 4, as a value. core/json writes it; the page words it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "vramplan/architecture.hpp"
+#include "vramplan/component.hpp"
+#include "vramplan/fit.hpp"
+#include "vramplan/memory.hpp"
+#include "vramplan/request.hpp"
+#include "vramplan/step.hpp"
+#include "vramplan/suggestion.hpp"
+
+namespace vramplan {
+
+enum class WarningCode : std::uint8_t {
+  model_inferred,          // args: - (a typical shape was inferred from a parameter count)
+  model_confidence,        // args: confidence
+  beyond_context,          // args: sequence_length, maximum
+  gpu_doubtful,            // args: gpu, fields
+  usable_unknown,          // args: gpu
+  weight_format_caution,   // args: gpu, reason
+  layout_assumed,          // args: count (several GPUs and no layout: fully sharded data parallelism)
+  towers_not_walked,       // args: parameters (towers count as weights; their activations are not modelled)
+};
+template <>
+struct EnumNames<WarningCode> {
+  static constexpr Names<8> values = {"model_inferred", "model_confidence",      "beyond_context", "gpu_doubtful",
+                                      "usable_unknown", "weight_format_caution", "layout_assumed", "towers_not_walked"};
+};
+
+struct Warning {
+  WarningCode code = WarningCode::model_inferred;
+  std::string pointer;
+  std::vector<ProblemArgument> arguments;
+};
+
+struct TimelinePoint {
+  Event event;
+  Bytes live;
+  std::vector<std::pair<Component, Bytes>> by_component;
+};
+
+using PatchValue = std::variant<std::int64_t, double, bool, std::string>;
+struct Patch {
+  std::string pointer;
+  PatchValue value;
+};
+
+// A single change of the request, evaluated whole: applying `patches` gives exactly these figures.
+struct Change {
+  std::string id;
+  std::vector<Patch> patches;
+  PatchValue from;
+  Estimate device;
+  Bytes saved;  // device.expected before less after
+  Verdict verdict = Verdict::unknown;
+};
+
+struct Report {
+  PlanRequest request;  // every default filled in
+  ResolvedModel model;
+  Inventory inventory;
+  Dim layers = 0;
+  MemoryEstimate memory;
+  std::vector<ComponentRow> components;
+  std::vector<ComponentRow> beyond_allocated;
+  std::vector<TimelinePoint> timeline;
+  Bytes host_memory_per_node;
+  std::optional<Fit> fit;
+  HardwareSuggestions systems;
+  std::vector<Change> changes;
+  std::vector<Warning> warnings;
+};
+
+}  // namespace vramplan

@@ -1,0 +1,150 @@
+// What the visitor chose: design section 4, as a value. core/json reads it and reports every problem with its pointer.
+// Optional fields that are absent take the framework's default in `resolve_defaults`; the report echoes the outcome.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "vramplan/element_type.hpp"
+#include "vramplan/model.hpp"
+#include "vramplan/result.hpp"
+#include "vramplan/units.hpp"
+
+namespace vramplan {
+
+// Enumerators are spelled as in JSON. enum_names.hpp holds the table of the names of each, in the same order.
+enum class Objective : std::uint8_t { pretrain, sft, dpo, reward, ppo, grpo };
+enum class Method : std::uint8_t { full, freeze, lora, dora, qlora, galore, lomo };
+enum class FrameworkId : std::uint8_t { transformers, liger, unsloth, torchtune, litgpt, deepspeed, torchtitan, megatron };
+enum class Precision : std::uint8_t { fp32, bf16_amp, fp16_amp, bf16, fp16, fp8 };
+enum class OptimizerName : std::uint8_t {
+  adamw, sgd, adafactor, lion, adam_mini, muon, galore, apollo, lomo, adalomo, badam, came
+};
+enum class StateFormat : std::uint8_t { fp32, bf16, int8, fp16, int4, factored };
+enum class Recompute : std::uint8_t { none, selective, full };
+enum class AttentionKernel : std::uint8_t { eager, sdpa, flash, flex };
+enum class CrossEntropy : std::uint8_t { full_logits, chunked, fused };
+enum class Kernels : std::uint8_t { eager, fused };
+
+// Names, in order of the enumerators; used by the reader, the report and `catalogue()`.
+template <class Enum>
+struct EnumNames;  // specialised in enum_names.hpp
+
+struct OptimizerChoice {
+  OptimizerName name = OptimizerName::adamw;
+  std::optional<StateFormat> states;
+  bool paged = false;
+  std::optional<bool> foreach;
+  bool in_backward = false;
+};
+
+struct LoraChoice {
+  std::int64_t rank = 16;
+  std::vector<std::string> targets = {"all-linear"};  // all-linear, or names of modules (parameters.hpp)
+  double dropout = 0.0;
+};
+
+struct OffloadChoice {
+  bool optimizer = false;
+  bool parameters = false;
+  bool activations = false;
+};
+
+struct TrainingChoice {
+  Objective objective = Objective::sft;
+  Method method = Method::lora;
+  FrameworkId framework = FrameworkId::transformers;
+  Precision precision = Precision::bf16_amp;
+  std::optional<WeightFormat> base_weights;
+  OptimizerChoice optimizer;
+  LoraChoice lora;
+  std::int64_t sequence_length = 2048;
+  std::int64_t micro_batch = 1;
+  std::optional<std::int64_t> global_batch;
+  bool packing = true;
+  Recompute recompute = Recompute::full;
+  AttentionKernel attention = AttentionKernel::sdpa;
+  CrossEntropy cross_entropy = CrossEntropy::full_logits;
+  Kernels kernels = Kernels::eager;
+  std::optional<bool> kbit_upcast;
+  bool compile = false;
+  std::optional<std::int64_t> trainable_layers;
+  OffloadChoice offload;
+  std::optional<double> tokens;
+};
+
+struct ModelOverrides {
+  std::optional<Dim> num_hidden_layers{}, hidden_size{}, intermediate_size{}, num_attention_heads{}, num_key_value_heads{},
+      head_dim{}, vocab_size{}, num_experts{}, moe_intermediate_size{}, max_position_embeddings{};
+  std::optional<bool> tie_word_embeddings{};
+};
+
+struct ModelById {
+  std::string id;
+  ModelOverrides overrides;
+};
+struct ModelBySize {
+  Params parameters;
+};
+struct ModelByConfig {  // a config.json, already read into our shape by core/json
+  ModelArchitecture architecture;
+  std::string model_type;
+};
+using ModelChoice = std::variant<ModelById, ModelBySize, ModelByConfig>;
+
+struct HardwareChoice {
+  std::string gpu;
+  std::int64_t count = 1;
+  std::optional<std::int64_t> per_node;
+};
+
+struct LayoutChoice {
+  std::int64_t dp = 1, zero = 0, tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1;
+  bool sp = false;
+};
+
+struct PlanRequest {
+  ModelChoice model;
+  TrainingChoice training;
+  std::optional<HardwareChoice> hardware;
+  std::optional<LayoutChoice> layout;
+};
+
+// What is wrong with a request whose fields are each in order: combinations that contradict themselves
+// (method_mismatch, layout_mismatch, inconsistent, missing_field) and values that the planner does not model yet
+// (not_supported; one table in request.cpp decides). Absent optional fields are never a problem.
+[[nodiscard]] Problems check_request(const PlanRequest& request);
+
+// The same request with the fields filled in that follow from others: base_weights, optimizer.states, kbit_upcast.
+// What the visitor gave stays. `foreach` stays absent too: its default belongs to the framework.
+[[nodiscard]] PlanRequest resolve_defaults(PlanRequest request);
+
+// The ranks that hold one copy of the model each see their own data: dp; all of them together: dp * tp * pp * cp.
+[[nodiscard]] constexpr std::int64_t ranks_of(const LayoutChoice& layout) {
+  return saturating_multiply(saturating_multiply(layout.dp, layout.tp), saturating_multiply(layout.pp, layout.cp));
+}
+
+// Limits of the numbers in a request; catalogue() shows the same ones to the page.
+struct IntegerRange {
+  std::int64_t minimum = 0;
+  std::int64_t maximum = 0;
+};
+namespace limits {
+inline constexpr IntegerRange kSequenceLength{1, 16'777'216};
+inline constexpr IntegerRange kMicroBatch{1, 65'536};
+inline constexpr IntegerRange kGlobalBatch{1, 16'777'216};
+inline constexpr IntegerRange kLoraRank{1, 65'536};
+inline constexpr IntegerRange kGpuCount{1, 131'072};
+inline constexpr IntegerRange kParameters{1'000'000, 100'000'000'000'000};
+inline constexpr IntegerRange kLayers{1, 10'000};
+inline constexpr IntegerRange kWidth{1, 1'048'576};       // hidden, intermediate, head sizes
+inline constexpr IntegerRange kHeads{1, 65'536};
+inline constexpr IntegerRange kVocabulary{1, 16'777'216};
+inline constexpr IntegerRange kExperts{1, 65'536};
+}  // namespace limits
+
+}  // namespace vramplan

@@ -1,0 +1,77 @@
+// What stays in memory from step to step: weights with quantization constants, adapters, gradients, optimizer states.
+// Bytes of one rank, after sharding.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "vramplan/component.hpp"
+#include "vramplan/framework.hpp"
+#include "vramplan/model.hpp"
+#include "vramplan/parameters.hpp"
+#include "vramplan/request.hpp"
+#include "vramplan/units.hpp"
+
+namespace vramplan {
+
+// Parameters counted by what training does to them. Made once for a model and a training choice.
+struct Inventory {
+  Params total, active;
+  Params block_linear;  // linear weights of the blocks: what a quantizer stores in few bits
+  Params leftovers;     // embeddings, norms, biases, head, towers: never quantized
+  Params adapters;      // low-rank matrices and DoRA magnitudes
+  Params trained_base;  // of the base model
+  Params embedding;     // rows of nn.Embedding among the trained base
+  Params largest_trained;  // one tensor
+  Params largest_layer;    // linear weights and the rest of the largest layer
+  Params outside_layers;   // embedding, head, final norm: the root unit of a sharded model
+  Params small;            // trained, but in FP32 under an 8-bit optimizer: tensors under 4096 elements and embeddings
+  std::int64_t quantized_blocks = 0;  // of 256 elements, over the trained tensors that 8-bit optimizers quantize
+  Params row_and_column_sums;         // Adafactor: rows + columns of trained matrices, elements of trained vectors
+  // Constants of the base weights' quantizer.
+  std::int64_t absmax_blocks = 0;         // of 64 values
+  std::int64_t absmax_second_blocks = 0;  // of 256 absmax values (double quantization)
+  Params rows;                            // outputs of the quantized matrices (LLM.int8)
+  std::int64_t gptq_groups = 0;           // of 128 inputs, times outputs
+  Params columns;                         // inputs of the quantized matrices (GPTQ's g_idx)
+  [[nodiscard]] Params trained() const { return trained_base + adapters; }
+};
+
+// Bit per Module that carries an adapter; 0 when the method has none, or when no target is a module of this model.
+[[nodiscard]] std::uint64_t adapter_targets(const TrainingChoice& training, const std::vector<ParameterGroup>& groups);
+[[nodiscard]] Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& training,
+                                       const std::vector<ParameterGroup>& groups);
+
+// The types in which a run holds its numbers.
+struct StateTypes {
+  WeightFormat base = WeightFormat::bf16;          // block linear weights
+  ElementType weights = ElementType::bf16;         // the same when not quantized
+  ElementType leftovers = ElementType::bf16;
+  ElementType adapters = ElementType::fp32;
+  ElementType compute = ElementType::bf16;
+  ElementType optimizer = ElementType::fp32;
+};
+[[nodiscard]] StateTypes state_types(const TrainingChoice& training, const FrameworkSwitches& framework);
+
+// How many ranks share what.
+struct Sharding {
+  std::int64_t weights = 1, gradients = 1, optimizer = 1;
+};
+[[nodiscard]] Sharding sharding_of(const LayoutChoice& layout);
+
+// states/weights.cpp, states/quantizers.cpp
+void add_weights(Contributions& out, const Inventory& inventory, const TrainingChoice& training, const StateTypes& types,
+                 const Sharding& sharding);
+void add_quantization_constants(Contributions& out, const Inventory& inventory, WeightFormat base, std::int64_t shared_by);
+[[nodiscard]] BlockFormat storage_of(WeightFormat format);
+
+// states/gradients.cpp: all gradients, as they are when backward has ended.
+void add_gradients(Contributions& out, const Inventory& inventory, const StateTypes& types, const Sharding& sharding);
+
+// states/optimizers.cpp
+void add_optimizer_states(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
+                          const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding);
+void add_optimizer_temporaries(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
+                               const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding);
+
+}  // namespace vramplan

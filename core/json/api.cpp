@@ -1,0 +1,61 @@
+#include "api.hpp"
+
+#include <exception>
+
+#include "catalogue.hpp"
+#include "data.hpp"
+#include "parse.hpp"
+#include "report.hpp"
+#include "request.hpp"
+#include "vramplan/planner.hpp"
+
+namespace vramplan::api {
+namespace {
+
+constexpr std::string_view kVersion = VRAMPLAN_VERSION;
+
+std::string text(const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
+
+std::string answer_with(const Problems& problems) {
+  return text({{"version", kVersion}, {"problems", write_problems(problems)}});
+}
+
+std::string plan_or_problems(std::string_view request_json) {
+  const Result<Json> document = parse_document(request_json);
+  if (!document.ok()) return answer_with(document.problems());
+  const Result<PlanRequest> request = read_request(document.value());
+  if (!request.ok()) return answer_with(request.problems());
+  const Result<Report> report = vramplan::plan(request.value(), shipped_catalogue());
+  if (!report.ok()) return answer_with(report.problems());
+  return text(write_report(report.value(), document.value(), kVersion));
+}
+
+// The core throws nothing; what the JSON library or the allocator may throw ends here.
+template <class Answer>
+std::string guarded(Answer answer) {
+  try {
+    return answer();
+  } catch (const std::exception& e) {
+    return answer_with({{ProblemCode::internal, "", {{"what", std::string(e.what())}}}});
+  } catch (...) {
+    return answer_with({{ProblemCode::internal, "", {{"what", std::string("unknown")}}}});
+  }
+}
+
+}  // namespace
+
+std::string plan(std::string_view request_json) {
+  return guarded([&] { return plan_or_problems(request_json); });
+}
+
+std::string catalogue() {
+  return guarded([] { return text(write_catalogue(shipped_catalogue(), data::sources_json(), kVersion)); });
+}
+
+std::string version() { return text({{"version", kVersion}}); }
+
+bool has_problems(std::string_view report_json) {
+  return report_json.find("\"problems\":[]") == std::string_view::npos;
+}
+
+}  // namespace vramplan::api

@@ -1,0 +1,228 @@
+#include "report.hpp"
+
+#include "vramplan/enum_names.hpp"
+
+namespace vramplan {
+namespace {
+
+OrderedJson arguments_of(const std::vector<ProblemArgument>& arguments) {
+  OrderedJson out = OrderedJson::object();
+  for (const ProblemArgument& a : arguments) {
+    std::visit([&](const auto& value) { out[a.name] = value; }, a.value);
+  }
+  return out;
+}
+
+template <NamedEnum Code>
+OrderedJson notice(Code code, const std::string& pointer, const std::vector<ProblemArgument>& arguments) {
+  return {{"code", name_of(code)}, {"pointer", pointer}, {"arguments", arguments_of(arguments)}};
+}
+
+OrderedJson estimate(const Estimate& e) {
+  return {{"low", e.low.value}, {"expected", e.expected.value}, {"high", e.high.value}};
+}
+
+OrderedJson event_block(const Event& event) { return event.layer >= 0 ? OrderedJson(event.layer) : OrderedJson(nullptr); }
+
+OrderedJson component_rows(const std::vector<ComponentRow>& rows) {
+  OrderedJson out = OrderedJson::array();
+  for (const ComponentRow& row : rows) {
+    OrderedJson terms = OrderedJson::array();
+    for (const Term& term : row.terms) terms.push_back({{"symbol", term.symbol}, {"value", term.value}});
+    out.push_back({{"id", name_of(row.component)},
+                   {"group", is_static(row.component) ? "static" : "temporary"},
+                   {"bytes", row.bytes.value},
+                   {"formula", name_of(row.component)},
+                   {"notation", row.notation},
+                   {"terms", std::move(terms)},
+                   {"certainty", name_of(row.certainty)},
+                   {"source", row.source}});
+  }
+  return out;
+}
+
+OrderedJson memory(const Report& r) {
+  const OrderedJson per_gpu = {{"allocated", estimate(r.memory.allocated)},
+                               {"reserved", estimate(r.memory.reserved)},
+                               {"device", estimate(r.memory.device)}};
+  OrderedJson stage = {{"stage", 0}};
+  stage.update(per_gpu);
+  return {{"per_gpu", per_gpu},
+          {"components", component_rows(r.components)},
+          {"peak", {{"event", name_of(r.memory.peak.kind)}, {"block", event_block(r.memory.peak)}}},
+          {"beyond_allocated", component_rows(r.beyond_allocated)},
+          {"stages", OrderedJson::array({stage})}};
+}
+
+OrderedJson timeline(const std::vector<TimelinePoint>& points) {
+  OrderedJson out = OrderedJson::array();
+  for (const TimelinePoint& point : points) {
+    OrderedJson parts = OrderedJson::object();
+    for (const auto& [component, bytes] : point.by_component) parts[std::string(name_of(component))] = bytes.value;
+    out.push_back({{"event", name_of(point.event.kind)},
+                   {"block", event_block(point.event)},
+                   {"live_bytes", point.live.value},
+                   {"by_component", std::move(parts)}});
+  }
+  return out;
+}
+
+OrderedJson fit(const std::optional<Fit>& f) {
+  if (!f) return nullptr;
+  OrderedJson reasons = OrderedJson::array();
+  for (const FitReason reason : f->reasons) reasons.push_back(notice(reason, "/hardware/gpu", {}));
+  return {{"verdict", name_of(f->verdict)},
+          {"headroom_bytes", f->headroom.value},
+          {"usable_bytes", f->usable.value},
+          {"rank", 0},
+          {"reasons", std::move(reasons)}};
+}
+
+OrderedJson offers(const std::vector<SystemOffer>& systems) {
+  OrderedJson out = OrderedJson::array();
+  for (const SystemOffer& s : systems) {
+    out.push_back({{"id", s.id}, {"gpus_in_system", s.gpus_in_system}, {"systems_needed", s.systems_needed}});
+  }
+  return out;
+}
+
+OrderedJson systems(const HardwareSuggestions& suggestions) {
+  OrderedJson out = OrderedJson::array();
+  for (const HardwareSuggestion& s : suggestions.fitting) {
+    out.push_back({{"gpu", s.gpu},
+                   {"count", s.count},
+                   {"group", name_of(s.group)},
+                   {"verdict", name_of(s.verdict)},
+                   {"device", estimate(s.device)},
+                   {"usable_bytes", s.usable.value},
+                   {"headroom_bytes", s.headroom.value},
+                   {"status", name_of(s.status)},
+                   {"confidence", name_of(s.confidence)},
+                   {"systems", offers(s.systems)}});
+  }
+  return out;
+}
+
+OrderedJson refused(const HardwareSuggestions& suggestions) {
+  OrderedJson out = OrderedJson::array();
+  for (const std::string& gpu : suggestions.too_small) out.push_back({{"gpu", gpu}, {"reason", "too_small"}});
+  for (const RefusedGpu& r : suggestions.refused) out.push_back({{"gpu", r.gpu}, {"reason", r.reason}});
+  for (const std::string& gpu : suggestions.unknown) out.push_back({{"gpu", gpu}, {"reason", "usable_not_published"}});
+  return out;
+}
+
+OrderedJson value_of(const PatchValue& value) {
+  return std::visit([](const auto& v) { return OrderedJson(v); }, value);
+}
+
+OrderedJson changes(const std::vector<Change>& list, const OrderedJson& request) {
+  OrderedJson out = OrderedJson::array();
+  for (const Change& c : list) {
+    OrderedJson changed = request;
+    for (const Patch& patch : c.patches) changed[OrderedJson::json_pointer(patch.pointer)] = value_of(patch.value);
+    out.push_back({{"id", c.id},
+                   {"request", std::move(changed)},
+                   {"pointer", c.patches.front().pointer},
+                   {"from", value_of(c.from)},
+                   {"to", value_of(c.patches.front().value)},
+                   {"device", estimate(c.device)},
+                   {"saved_bytes", c.saved.value},
+                   {"verdict", name_of(c.verdict)}});
+  }
+  return out;
+}
+
+OrderedJson model(const Report& r) {
+  return {{"id", r.model.id},
+          {"label", r.model.label},
+          {"model_type", r.model.model_type},
+          {"parameters", r.inventory.total.value},
+          {"trainable", r.inventory.trained().value},
+          {"active", r.inventory.active.value},
+          {"layers", r.layers},
+          {"inferred", r.model.inferred},
+          {"confidence", name_of(r.model.confidence)},
+          {"source", r.model.source}};
+}
+
+template <class T>
+OrderedJson or_null(const std::optional<T>& value) {
+  if (!value) return nullptr;
+  if constexpr (NamedEnum<T>) {
+    return name_of(*value);
+  } else {
+    return *value;
+  }
+}
+
+OrderedJson training(const TrainingChoice& t) {
+  return {{"objective", name_of(t.objective)},
+          {"method", name_of(t.method)},
+          {"framework", name_of(t.framework)},
+          {"precision", name_of(t.precision)},
+          {"base_weights", or_null(t.base_weights)},
+          {"optimizer",
+           {{"name", name_of(t.optimizer.name)},
+            {"states", or_null(t.optimizer.states)},
+            {"paged", t.optimizer.paged},
+            {"foreach", or_null(t.optimizer.foreach)},
+            {"in_backward", t.optimizer.in_backward}}},
+          {"lora", {{"rank", t.lora.rank}, {"targets", t.lora.targets}, {"dropout", t.lora.dropout}}},
+          {"sequence_length", t.sequence_length},
+          {"micro_batch", t.micro_batch},
+          {"global_batch", or_null(t.global_batch)},
+          {"packing", t.packing},
+          {"recompute", name_of(t.recompute)},
+          {"attention", name_of(t.attention)},
+          {"cross_entropy", name_of(t.cross_entropy)},
+          {"kernels", name_of(t.kernels)},
+          {"kbit_upcast", or_null(t.kbit_upcast)},
+          {"compile", t.compile},
+          {"trainable_layers", or_null(t.trainable_layers)},
+          {"offload",
+           {{"optimizer", t.offload.optimizer}, {"parameters", t.offload.parameters}, {"activations", t.offload.activations}}},
+          {"tokens", or_null(t.tokens)}};
+}
+
+OrderedJson layout(const LayoutChoice& l) {
+  return {{"dp", l.dp}, {"zero", l.zero}, {"tp", l.tp}, {"sp", l.sp}, {"pp", l.pp}, {"vpp", l.vpp}, {"cp", l.cp}, {"ep", l.ep}};
+}
+
+}  // namespace
+
+OrderedJson write_problems(const Problems& problems) {
+  OrderedJson out = OrderedJson::array();
+  for (const Problem& p : problems) out.push_back(notice(p.code, p.pointer, p.arguments));
+  return out;
+}
+
+OrderedJson write_request(const PlanRequest& request, const Json& document) {
+  OrderedJson out = {{"model", document.contains("model") ? OrderedJson(document["model"]) : OrderedJson(nullptr)},
+                     {"training", training(request.training)}};
+  if (request.hardware) {
+    out["hardware"] = {{"gpu", request.hardware->gpu}, {"count", request.hardware->count}, {"per_node", or_null(request.hardware->per_node)}};
+  }
+  if (request.layout) out["layout"] = layout(*request.layout);
+  return out;
+}
+
+OrderedJson write_report(const Report& r, const Json& document, std::string_view version) {
+  const OrderedJson request = write_request(r.request, document);
+  OrderedJson warnings = OrderedJson::array();
+  for (const Warning& w : r.warnings) warnings.push_back(notice(w.code, w.pointer, w.arguments));
+  return {{"version", version},
+          {"problems", OrderedJson::array()},
+          {"warnings", std::move(warnings)},
+          {"request", request},
+          {"model", model(r)},
+          {"memory", memory(r)},
+          {"timeline", timeline(r.timeline)},
+          {"host_memory", {{"per_node_bytes", r.host_memory_per_node.value}}},
+          {"fit", fit(r.fit)},
+          {"speed", nullptr},
+          {"suggestions", {{"systems", systems(r.systems)}, {"not_fitting", refused(r.systems)}, {"changes", changes(r.changes, request)}}},
+          {"growth", OrderedJson::array()},
+          {"after_training", nullptr}};
+}
+
+}  // namespace vramplan

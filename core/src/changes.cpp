@@ -1,0 +1,163 @@
+#include "vramplan/changes.hpp"
+
+#include <algorithm>
+
+namespace vramplan {
+namespace {
+
+// A changed request, with the patches that make it from the original.
+struct Candidate {
+  std::string id;
+  PatchValue from;
+  std::vector<Patch> patches;
+  PlanRequest request;
+};
+
+template <NamedEnum Enum>
+PatchValue spelled(Enum value) {
+  return std::string(name_of(value));
+}
+
+Candidate start(const PlanRequest& request, std::string id, PatchValue from) { return {std::move(id), std::move(from), {}, request}; }
+
+void consider_recompute(const PlanRequest& r, std::vector<Candidate>& out) {
+  if (r.training.recompute == Recompute::full) return;
+  Candidate c = start(r, "recompute_full", spelled(r.training.recompute));
+  c.request.training.recompute = Recompute::full;
+  c.patches = {{"/training/recompute", spelled(Recompute::full)}};
+  out.push_back(std::move(c));
+}
+
+void consider_attention(const PlanRequest& r, std::vector<Candidate>& out) {
+  if (r.training.attention != AttentionKernel::eager) return;
+  Candidate c = start(r, "flash_attention", spelled(r.training.attention));
+  c.request.training.attention = AttentionKernel::flash;
+  c.patches = {{"/training/attention", spelled(AttentionKernel::flash)}};
+  out.push_back(std::move(c));
+}
+
+void consider_cross_entropy(const PlanRequest& r, std::vector<Candidate>& out) {
+  if (r.training.cross_entropy != CrossEntropy::full_logits) return;
+  Candidate c = start(r, "chunked_cross_entropy", spelled(r.training.cross_entropy));
+  c.request.training.cross_entropy = CrossEntropy::chunked;
+  c.patches = {{"/training/cross_entropy", spelled(CrossEntropy::chunked)}};
+  out.push_back(std::move(c));
+}
+
+void consider_kernels(const PlanRequest& r, std::vector<Candidate>& out) {
+  if (r.training.kernels == Kernels::fused || r.training.framework != FrameworkId::transformers) return;
+  Candidate c = start(r, "fused_kernels", spelled(r.training.kernels));
+  c.request.training.kernels = Kernels::fused;
+  c.patches = {{"/training/kernels", spelled(Kernels::fused)}};
+  out.push_back(std::move(c));
+}
+
+void consider_micro_batch(const PlanRequest& r, std::vector<Candidate>& out) {
+  if (r.training.micro_batch < 2 || r.training.micro_batch % 2 != 0) return;
+  const std::int64_t half = r.training.micro_batch / 2;
+  Candidate c = start(r, "half_micro_batch", r.training.micro_batch);
+  c.request.training.micro_batch = half;
+  c.patches = {{"/training/micro_batch", half}};
+  out.push_back(std::move(c));
+}
+
+void consider_sequence(const PlanRequest& r, std::vector<Candidate>& out) {
+  if (r.training.sequence_length < 512) return;
+  const std::int64_t half = r.training.sequence_length / 2;
+  Candidate c = start(r, "half_sequence", r.training.sequence_length);
+  c.request.training.sequence_length = half;
+  c.patches = {{"/training/sequence_length", half}};
+  out.push_back(std::move(c));
+}
+
+void consider_8bit_optimizer(const PlanRequest& r, std::vector<Candidate>& out) {
+  const OptimizerChoice& o = r.training.optimizer;
+  if (o.name != OptimizerName::adamw || o.states == StateFormat::int8) return;
+  Candidate c = start(r, "optimizer_8bit", spelled(o.states.value_or(StateFormat::fp32)));
+  c.request.training.optimizer.states = StateFormat::int8;
+  c.patches = {{"/training/optimizer/states", spelled(StateFormat::int8)}};
+  out.push_back(std::move(c));
+}
+
+// Another method starts from its own defaults: what follows from the method is left to them.
+void change_method(const PlanRequest& r, Method method, WeightFormat base, std::string id, std::vector<Candidate>& out) {
+  Candidate c = start(r, std::move(id), spelled(r.training.method));
+  c.request.training.method = method;
+  c.request.training.base_weights = base;
+  c.request.training.trainable_layers.reset();
+  c.request.training.optimizer.states = StateFormat::fp32;
+  c.request.training.kbit_upcast = is_quantized(base) && r.training.framework == FrameworkId::transformers;
+  c.patches = {{"/training/method", spelled(method)},
+               {"/training/base_weights", spelled(base)},
+               {"/training/optimizer/states", spelled(StateFormat::fp32)},
+               {"/training/kbit_upcast", *c.request.training.kbit_upcast}};
+  out.push_back(std::move(c));
+}
+
+void consider_methods(const PlanRequest& r, std::vector<Candidate>& out) {
+  const Method now = r.training.method;
+  if (now == Method::full) change_method(r, Method::lora, WeightFormat::bf16, "method_lora", out);
+  if (now != Method::qlora) change_method(r, Method::qlora, WeightFormat::nf4, "method_qlora", out);
+}
+
+void consider_double_quantization(const PlanRequest& r, std::vector<Candidate>& out) {
+  if (r.training.base_weights != WeightFormat::nf4) return;
+  Candidate c = start(r, "double_quantization", spelled(WeightFormat::nf4));
+  c.request.training.base_weights = WeightFormat::nf4_dq;
+  c.patches = {{"/training/base_weights", spelled(WeightFormat::nf4_dq)}};
+  out.push_back(std::move(c));
+}
+
+void consider_kbit_upcast(const PlanRequest& r, std::vector<Candidate>& out) {
+  if (!r.training.kbit_upcast.value_or(false)) return;
+  Candidate c = start(r, "no_kbit_upcast", true);
+  c.request.training.kbit_upcast = false;
+  c.patches = {{"/training/kbit_upcast", false}};
+  out.push_back(std::move(c));
+}
+
+void consider_sharding(const PlanRequest& r, std::vector<Candidate>& out) {
+  if (!r.layout || r.layout->dp < 2 || r.layout->zero == 3) return;
+  Candidate c = start(r, "shard_fully", r.layout->zero);
+  c.request.layout->zero = 3;
+  c.patches = {{"/layout/zero", std::int64_t{3}}};
+  out.push_back(std::move(c));
+}
+
+std::vector<Candidate> candidates(const PlanRequest& request) {
+  std::vector<Candidate> out;
+  consider_recompute(request, out);
+  consider_attention(request, out);
+  consider_cross_entropy(request, out);
+  consider_kernels(request, out);
+  consider_micro_batch(request, out);
+  consider_sequence(request, out);
+  consider_8bit_optimizer(request, out);
+  consider_methods(request, out);
+  consider_double_quantization(request, out);
+  consider_kbit_upcast(request, out);
+  consider_sharding(request, out);
+  return out;
+}
+
+}  // namespace
+
+std::vector<Change> suggest_changes(const PlanRequest& request, const MemoryEstimate& now, Bytes usable,
+                                    const EvaluateChange& evaluate) {
+  std::vector<Change> changes;
+  for (Candidate& c : candidates(request)) {
+    if (!check_request(c.request).empty()) continue;
+    const std::optional<MemoryEstimate> after = evaluate(c.request);
+    if (!after || after->device.expected >= now.device.expected) continue;
+    changes.push_back({std::move(c.id), std::move(c.patches), std::move(c.from), after->device,
+                       now.device.expected - after->device.expected, judge(after->device, usable).verdict});
+  }
+  std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
+    if (a.verdict != b.verdict) return a.verdict < b.verdict;
+    if (a.saved != b.saved) return a.saved > b.saved;
+    return a.id < b.id;
+  });
+  return changes;
+}
+
+}  // namespace vramplan

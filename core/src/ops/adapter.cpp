@@ -1,0 +1,70 @@
+// Low-rank adapters as PEFT runs them (peft/tuners/lora/layer.py, bnb.py, dora.py).
+// LoRA: Hu et al. 2021 (arXiv 2106.09685); DoRA: Liu et al. 2024 (arXiv 2402.09353).
+#include "builders.hpp"
+
+namespace vramplan::ops {
+namespace {
+
+constexpr Component kAdapter = Component::activations_adapter;
+
+// One of the two small matrices: trained, in the adapter's type, cast under autocast.
+TensorId small_linear(Graph& g, const BlockContext& c, TensorId x, Width in, Width out, const Linear& w) {
+  const TensorId entered = c.framework.autocast ? cast(g, x, c.compute, kAdapter) : x;
+  const ElementType type = g.at(entered).size.type;
+  const Size weight{{w.copies, in.symbol, out.symbol, Symbol::one}, in.multiplier * out.multiplier, c.adapter.type};
+  const Bytes gradient = g.size_in_bytes(weight);
+  OpTraits traits{.saves = {entered}};
+  if (c.accumulates) {
+    traits.backward = {gradient, weight, Component::working_memory};
+  } else {
+    traits.parameter_gradients = gradient;
+  }
+  const Size tokens{{Symbol::b, Symbol::s, w.per_token, Symbol::one}, 1, ElementType::int8};
+  traits.flops = Flops(saturating_multiply(g.size_in_bytes(tokens).value, gradient.value / bytes_per_element(c.adapter.type))) * 2;
+  const TensorId result = g.tensor(token_size(out, type, w.per_token), kAdapter, true);
+  if (!c.framework.autocast || c.adapter.type == c.compute) {
+    g.run({entered}, {result}, traits);
+    return result;
+  }
+  const TensorId weight_copy = g.tensor(weight.as(c.compute), Component::autocast_weights, false);
+  g.run({entered}, {result, weight_copy}, traits);
+  g.save(weight_copy);
+  g.hold_to_end(weight_copy);
+  g.cache_weight_copy(g.at(weight_copy).bytes);
+  return result;
+}
+
+TensorId dropout(Graph& g, TensorId x) {
+  const Size size = g.at(x).size;
+  const TensorId mask = g.tensor(size.as(ElementType::bool8), kAdapter, false);
+  const TensorId out = g.tensor(size, kAdapter, g.at(x).requires_grad);
+  g.run({x}, {out, mask}, {.saves = {mask}});
+  return out;
+}
+
+// DoRA scales the sum of base and update by a magnitude per output, over the norm of the merged weight; the merged
+// weight exists while the norm is taken.
+TensorId dora(Graph& g, const BlockContext& c, TensorId base, TensorId update, const Linear& w) {
+  const Size weight{{Symbol::one, w.in.symbol, w.out.symbol, Symbol::one}, w.in.multiplier * w.out.multiplier, c.compute};
+  const Bytes merged = g.size_in_bytes(weight);
+  const TensorId scaled_base = g.apply({base}, g.at(base).size, kAdapter,
+                                       {.saves = {base}, .forward = {merged * 2, weight.times(2), Component::working_memory}});
+  const TensorId scaled_update = g.apply({update}, g.at(update).size, kAdapter, {.saves = {update}});
+  const TensorId sum = add(g, scaled_base, scale(g, scaled_update));
+  return add(g, base, sum);
+}
+
+}  // namespace
+
+TensorId adapter(Graph& g, const BlockContext& c, TensorId x, TensorId base, const Linear& w) {
+  const Width rank{Symbol::r, 1};
+  TensorId in = c.framework.adapter_casts_input ? cast(g, x, c.adapter.type, kAdapter) : x;
+  if (c.adapter.dropout) in = dropout(g, in);
+  const TensorId middle = small_linear(g, c, in, w.in, rank, w);
+  const TensorId update = small_linear(g, c, middle, rank, w.out, w);
+  g.hold({in});
+  if (c.adapter.dora) return dora(g, c, base, update, w);
+  return cast(g, add(g, base, scale(g, update)), g.at(base).size.type, kAdapter);
+}
+
+}  // namespace vramplan::ops

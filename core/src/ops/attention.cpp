@@ -1,0 +1,146 @@
+// Softmax attention with grouped KV heads. Kernels: eager (scores in memory), scaled_dot_product_attention and
+// FlashAttention-2 (Dao 2023, arXiv 2307.08691), which keep q, k, v, the output and one log-sum-exp a row.
+#include "builders.hpp"
+
+namespace vramplan::ops {
+namespace {
+
+constexpr Component kAttention = Component::activations_attention;
+
+ElementType wider(ElementType a, ElementType b) { return bytes_per_element(a) >= bytes_per_element(b) ? a : b; }
+
+// x * cos + rotate_half(x) * sin. The tables have the type of the residual stream and are shared by all layers.
+TensorId rotary(Graph& g, const BlockContext& c, TensorId x) {
+  const Size size = g.at(x).size;
+  const Bytes half(g.at(x).bytes.value / 2);
+  if (c.framework.rotary == RotaryKernel::fused) return x;
+  const ElementType type = c.framework.rotary == RotaryKernel::composite_fp32 ? ElementType::fp32 : wider(size.type, c.residual);
+  const TensorId straight = g.apply({x}, size.as(type), kAttention);
+  const TensorId turned = g.apply({x}, size, kAttention,
+                                  {.forward = {half, size, Component::working_memory},
+                                   .backward = {half + g.at(x).bytes, size, Component::working_memory}});
+  const TensorId turned_sin = g.apply({turned}, size.as(type), kAttention);
+  g.hold({turned});
+  const TensorId rotated = add(g, straight, turned_sin);
+  return c.framework.rotary == RotaryKernel::composite_fp32 ? cast(g, rotated, size.type, kAttention) : rotated;
+}
+
+// Scores, softmax in FP32 and probabilities in memory, batch x heads x queries x keys each.
+TensorId eager_kernel(Graph& g, const BlockContext& c, const Heads& in) {
+  const auto ready = [&](TensorId x) { return c.framework.autocast ? cast(g, x, c.compute, kAttention) : x; };
+  const Size q_size = g.at(in.q).size;
+  const auto repeat = [&](TensorId x, Symbol width) {
+    return in.grouped ? g.apply({x}, token_size({width}, g.at(x).size.type), kAttention) : x;
+  };
+  const TensorId k = repeat(in.k, q_size.symbols[3]);
+  const TensorId v = repeat(in.v, in.out.symbol);
+  const TensorId q16 = copy(g, ready(in.q));
+  const TensorId k16 = ready(k);
+  const ElementType type = g.at(q16).size.type;
+  const Size scores{{Symbol::b, Symbol::a, Symbol::s, Symbol::w}, 1, type};
+  const TensorId raw = g.apply({q16, k16}, scores, kAttention, {.saves = {q16, k16}});
+  const TensorId scaled = scale(g, raw);
+  g.hold({raw});
+  TensorId weights = scaled;
+  if (in.softcap > 0) {  // tanh(scores / cap) * cap
+    const TensorId divided = scale(g, weights);
+    const TensorId tanh = g.apply({divided}, scores, kAttention);
+    g.save(tanh);
+    weights = scale(g, tanh);
+  }
+  const TensorId masked = g.apply({weights}, scores, kAttention, {.passes_gradient = true});
+  const TensorId wide = cast(g, masked, ElementType::fp32, kAttention);
+  const TensorId soft = g.apply({wide}, scores.as(ElementType::fp32), kAttention);
+  g.save(soft);
+  const TensorId probabilities = cast(g, soft, type, kAttention);
+  const TensorId v16 = ready(v);
+  const TensorId out = g.apply({probabilities, v16}, token_size(in.out, type), kAttention, {.saves = {probabilities, v16}});
+  const TensorId joined = copy(g, out);
+  g.hold({in.q, in.k, in.v, probabilities});
+  return joined;
+}
+
+// Backward of FlashAttention-2 accumulates dq in FP32 and, with grouped heads, makes dk and dv per query head first
+// (csrc/flash_attn/flash_api.cpp, mha_bwd).
+Workspace flash_backward(const Graph& g, const Heads& in) {
+  const Size q = g.at(in.q).size;
+  Bytes bytes = g.size_in_bytes(q.as(ElementType::fp32));
+  if (in.grouped) bytes += g.at(in.q).bytes * 2;
+  return {bytes, q.as(ElementType::fp32), Component::working_memory};
+}
+
+TensorId flash_kernel(Graph& g, const BlockContext& c, Heads in) {
+  const auto ready = [&](TensorId x) {
+    return g.at(x).size.type == ElementType::fp32 ? cast(g, x, c.compute, kAttention) : x;
+  };
+  in.q = ready(in.q);
+  in.k = ready(in.k);
+  in.v = ready(in.v);
+  const bool needs_grad = g.at(in.q).requires_grad || g.at(in.k).requires_grad || g.at(in.v).requires_grad;
+  const TensorId out = g.tensor(token_size(in.out, g.at(in.q).size.type), kAttention, needs_grad);
+  const TensorId row = g.tensor({{Symbol::b, Symbol::s, Symbol::a, Symbol::one}, 1, ElementType::fp32}, kAttention, false);
+  const Size flop_size{{Symbol::b, Symbol::s, Symbol::w, Symbol::q}, 4, ElementType::int8};
+  g.run({in.q, in.k, in.v}, {out, row},
+        {.saves = {in.q, in.k, in.v, out, row}, .backward = flash_backward(g, in), .flops = Flops(g.size_in_bytes(flop_size).value)});
+  g.hold({in.q, in.k, in.v});
+  return out;
+}
+
+struct Projected {
+  TensorId q, k, v;
+};
+
+Projected project(Graph& g, const BlockContext& c, TensorId x, const Attention& a) {
+  const Width h{Symbol::h};
+  if (a.fused_qkv) {  // q, k and v are views of one tensor
+    const TensorId qkv = linear(g, c, x, {.module = Module::qkv, .in = h, .out = {Symbol::qkv}, .bias = a.qkv_bias});
+    const auto part = [&](Symbol width) {
+      return g.apply({qkv}, token_size({width}, g.at(qkv).size.type), kAttention);
+    };
+    return {part(Symbol::q), part(Symbol::kv), part(Symbol::v)};
+  }
+  const bool doubled = a.output_gate == OutputGate::doubled_query;
+  Projected p{};
+  p.q = linear(g, c, x, {.module = Module::q, .in = h, .out = {Symbol::q, doubled ? 2 : 1}, .bias = a.qkv_bias});
+  if (doubled) p.q = g.apply({p.q}, token_size({Symbol::q}, g.at(p.q).size.type), kAttention);
+  p.k = linear(g, c, x, {.module = Module::k, .in = h, .out = {Symbol::kv}, .bias = a.qkv_bias});
+  p.v = a.k_is_v ? p.k : linear(g, c, x, {.module = Module::v, .in = h, .out = {Symbol::v}, .bias = a.qkv_bias});
+  return p;
+}
+
+TensorId gate_output(Graph& g, const BlockContext& c, TensorId x, TensorId out, OutputGate kind) {
+  if (kind == OutputGate::none) return out;
+  TensorId gate = out;
+  if (kind == OutputGate::doubled_query) {
+    gate = g.apply({x}, g.at(out).size, kAttention);
+  } else {
+    const Width width = kind == OutputGate::head ? Width{Symbol::a} : Width{Symbol::av};
+    gate = linear(g, c, x, {.module = Module::output_gate, .in = {Symbol::h}, .out = width});
+  }
+  const TensorId opened = g.apply({gate}, g.at(gate).size, kAttention);
+  g.save(opened);  // sigmoid saves its result
+  return multiply(g, out, opened, kAttention);
+}
+
+}  // namespace
+
+TensorId attention_kernel(Graph& g, const BlockContext& c, Heads heads) {
+  return c.attention == AttentionKernel::eager ? eager_kernel(g, c, heads) : flash_kernel(g, c, heads);
+}
+
+TensorId attention(Graph& g, const BlockContext& c, TensorId x, const Attention& a) {
+  Projected p = project(g, c, x, a);
+  if (a.qk_norm != QkNorm::none) {
+    p.q = norm(g, c, p.q, {Symbol::q}, a.qk_norm == QkNorm::head ? Symbol::a : Symbol::one);
+    p.k = norm(g, c, p.k, {Symbol::kv}, a.qk_norm == QkNorm::head ? Symbol::ak : Symbol::one);
+  }
+  if (a.rotary && c.model->position == PositionType::rope) {
+    p.q = rotary(g, c, p.q);
+    p.k = rotary(g, c, p.k);
+  }
+  const TensorId out = attention_kernel(g, c, {p.q, p.k, p.v, {Symbol::av}, a.kv_heads < a.heads, a.softcap});
+  const TensorId gated = gate_output(g, c, x, out, a.output_gate);
+  return linear(g, c, gated, {.module = Module::o, .in = {Symbol::av}, .out = {Symbol::h}, .bias = a.o_bias});
+}
+
+}  // namespace vramplan::ops

@@ -1,0 +1,85 @@
+// One decoder layer: norms, mixers and MLPs around the residual stream.
+#include <algorithm>
+
+#include "builders.hpp"
+
+namespace vramplan {
+namespace {
+
+using namespace ops;
+
+TensorId mix(Graph& g, const BlockContext& c, TensorId x, const Mixer& mixer) {
+  if (const auto* a = std::get_if<Attention>(&mixer)) return attention(g, c, x, *a);
+  if (const auto* a = std::get_if<LatentAttention>(&mixer)) return latent_attention(g, c, x, *a);
+  if (const auto* a = std::get_if<CompressedAttention>(&mixer)) return compressed_attention(g, c, x, *a);
+  return state_space(g, c, x, mixer);
+}
+
+TensorId feed_forward(Graph& g, const BlockContext& c, TensorId x, const Mlp& mlp) {
+  if (const auto* dense = std::get_if<DenseMlp>(&mlp)) return dense_mlp(g, c, x, *dense);
+  return moe_mlp(g, c, x, std::get<MoeMlp>(mlp));
+}
+
+// stream + post_norm(branch(pre_norm(stream)))
+template <class Branch>
+TensorId residual_branch(Graph& g, const BlockContext& c, TensorId stream, Branch branch) {
+  const NormPlacement placement = c.model->norm_placement;
+  const TensorId normed = placement == NormPlacement::post_branch ? stream : norm(g, c, stream, {Symbol::h});
+  TensorId out = branch(normed);
+  if (placement != NormPlacement::pre) out = norm(g, c, out, {Symbol::h});
+  return add(g, stream, out);
+}
+
+TensorId all_mixers(Graph& g, const BlockContext& c, TensorId x, const LayerGroup& group) {
+  TensorId sum = kNoTensor;
+  for (const Mixer& mixer : group.mixers) {
+    const TensorId out = mix(g, c, x, mixer);
+    sum = sum == kNoTensor ? out : add(g, sum, out);
+  }
+  return sum;
+}
+
+TensorId all_mlps(Graph& g, const BlockContext& c, TensorId x, const LayerGroup& group) {
+  TensorId sum = kNoTensor;
+  for (const Mlp& mlp : group.mlps) {
+    const TensorId out = feed_forward(g, c, x, mlp);
+    sum = sum == kNoTensor ? out : add(g, sum, out);
+  }
+  return sum;
+}
+
+TensorId parallel_block(Graph& g, const BlockContext& c, const LayerGroup& group) {
+  const TensorId first = norm(g, c, g.input, {Symbol::h});
+  const TensorId second = group.norms > 1 ? norm(g, c, g.input, {Symbol::h}) : first;
+  const TensorId mixed = all_mixers(g, c, first, group);
+  const TensorId fed = all_mlps(g, c, second, group);
+  g.hold({first, second});
+  return add(g, add(g, mixed, fed), g.input);
+}
+
+TensorId sequential_block(Graph& g, const BlockContext& c, const LayerGroup& group) {
+  TensorId stream = g.input;
+  if (!group.mixers.empty()) {
+    stream = residual_branch(g, c, stream, [&](TensorId x) { return all_mixers(g, c, x, group); });
+  }
+  if (!group.mlps.empty()) {
+    stream = residual_branch(g, c, stream, [&](TensorId x) { return all_mlps(g, c, x, group); });
+  }
+  return stream;
+}
+
+}  // namespace
+
+Graph block_graph(const BlockContext& c, const LayerGroup& group, bool checkpointed) {
+  Graph g(symbols_for(c, &group));
+  const Size stream = token_size({Symbol::h}, c.residual);
+  g.input = checkpointed ? g.external(stream, Component::checkpoints, c.gradient_enters)
+                         : g.tensor(stream, Component::activations_residual, c.gradient_enters);
+  const bool parallel = c.model->parallel_residual && !group.mixers.empty() && !group.mlps.empty();
+  g.output = parallel ? parallel_block(g, c, group) : sequential_block(g, c, group);
+  g.hold_to_end(g.input);
+  g.hold_to_end(g.output);
+  return g;
+}
+
+}  // namespace vramplan

@@ -1,0 +1,66 @@
+// Pieces from which the blocks are put together. Each function appends operations to a graph and answers the tensor
+// that they make.
+#pragma once
+
+#include "vramplan/ops.hpp"
+
+namespace vramplan::ops {
+
+// One side of a weight: a symbol, times a constant (fused gate and up: 2 x f).
+struct Width {
+  Symbol symbol = Symbol::one;
+  std::int32_t multiplier = 1;
+};
+
+// A weight matrix applied to every token (or to every token x expert).
+struct Linear {
+  Module module = Module::other;
+  Width in, out;
+  Symbol per_token = Symbol::one;  // t: each token meets t experts
+  Symbol copies = Symbol::one;     // E: one matrix an expert
+  Symbol tokens = Symbol::s;       // sc: one chunk of the loss
+  bool bias = false;
+  bool quantizable = true;
+  bool leftover = false;  // outside the blocks: never quantized, of the leftovers' type
+  Component component = Component::activations_attention;
+};
+
+[[nodiscard]] constexpr Size token_size(Width width, ElementType type, Symbol per_token = Symbol::one, Symbol tokens = Symbol::s) {
+  return Size{{Symbol::b, tokens, per_token, width.symbol}, width.multiplier, type};
+}
+
+// primitives.cpp
+[[nodiscard]] TensorId cast(Graph& g, TensorId x, ElementType type, Component component);
+[[nodiscard]] TensorId add(Graph& g, TensorId x, TensorId y);                       // saves nothing
+[[nodiscard]] TensorId multiply(Graph& g, TensorId x, TensorId y, Component component);  // saves what the other's gradient needs
+[[nodiscard]] TensorId scale(Graph& g, TensorId x);                                 // by a number: saves nothing
+[[nodiscard]] TensorId copy(Graph& g, TensorId x);                                  // contiguous(), clone(): saves nothing
+[[nodiscard]] TensorId unary(Graph& g, TensorId x, Component component);            // saves its input
+[[nodiscard]] TensorId activation(Graph& g, TensorId x, Activation kind, Component component);
+[[nodiscard]] TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w);
+
+// adapter.cpp: what an adapter adds to `base`, the output of its linear layer.
+[[nodiscard]] TensorId adapter(Graph& g, const BlockContext& c, TensorId x, TensorId base, const Linear& w);
+
+// norm.cpp: over a width, or over each of `rows` parts of it (a norm per head).
+[[nodiscard]] TensorId norm(Graph& g, const BlockContext& c, TensorId x, Width width, Symbol rows = Symbol::one);
+
+// attention.cpp, latent_attention.cpp, state_space.cpp: one mixer on the normed stream.
+[[nodiscard]] TensorId attention(Graph& g, const BlockContext& c, TensorId x, const Attention& a);
+[[nodiscard]] TensorId latent_attention(Graph& g, const BlockContext& c, TensorId x, const LatentAttention& a);
+[[nodiscard]] TensorId compressed_attention(Graph& g, const BlockContext& c, TensorId x, const CompressedAttention& a);
+[[nodiscard]] TensorId state_space(Graph& g, const BlockContext& c, TensorId x, const Mixer& mixer);
+// The kernel in the middle of every attention: q [b, s, heads x qk], k, v -> [b, s, heads x v].
+struct Heads {
+  TensorId q, k, v;
+  Width out;
+  bool grouped = false;  // fewer KV heads than query heads
+  double softcap = 0;
+};
+[[nodiscard]] TensorId attention_kernel(Graph& g, const BlockContext& c, Heads heads);
+
+// mlp.cpp, moe.cpp
+[[nodiscard]] TensorId dense_mlp(Graph& g, const BlockContext& c, TensorId x, const DenseMlp& mlp);
+[[nodiscard]] TensorId moe_mlp(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp);
+
+}  // namespace vramplan::ops

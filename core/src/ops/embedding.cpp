@@ -1,0 +1,25 @@
+// Token (and learned position) embeddings. Backward makes a dense gradient of the whole table.
+#include "builders.hpp"
+
+namespace vramplan {
+
+Graph embedding_graph(const BlockContext& c) {
+  using namespace ops;
+  Graph g(symbols_for(c, nullptr));
+  const Size table{{Symbol::V, Symbol::h, Symbol::one, Symbol::one}, 1, c.gradients};
+  const Bytes gradient = c.trains_leftovers ? g.size_in_bytes(table) : Bytes{};
+  // A tied table has its gradient already, from the head: the second one is added and dropped.
+  const bool adds = c.model->tie_word_embeddings || c.accumulates;
+  OpTraits traits;
+  if (adds) {
+    traits.backward = {gradient, table, Component::working_memory};
+  } else {
+    traits.parameter_gradients = gradient;
+  }
+  g.output = g.tensor(token_size({Symbol::h}, c.residual), Component::activations_embedding, c.gradient_enters);
+  g.run({}, {g.output}, traits);
+  g.hold_to_end(g.output);
+  return g;
+}
+
+}  // namespace vramplan

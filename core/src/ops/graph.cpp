@@ -1,0 +1,355 @@
+// Tensor lifetimes in one block, after PyTorch's eager mode: reference counts in forward; in backward the engine of
+// torch/csrc/autograd/engine.cpp (a node's saved variables are released when it has run) and the in-place accumulation
+// of torch/csrc/autograd/input_buffer.cpp.
+#include <algorithm>
+#include <limits>
+
+#include "vramplan/ops.hpp"
+
+namespace vramplan {
+namespace {
+
+constexpr std::int16_t kEndOfBlock = std::numeric_limits<std::int16_t>::max();
+
+// Forward: bytes alive while each operation runs.
+class ForwardWalk {
+ public:
+  ForwardWalk(const Graph& graph, bool with_grad) : graph_(graph), with_grad_(with_grad) {
+    alive_.fill(false);
+    if (graph.input != kNoTensor) make(graph.input);
+  }
+
+  // Runs operation i and answers the bytes alive while it runs; `settle` then drops what nobody needs any more.
+  Bytes run(std::size_t i) {
+    const Op& op = graph_.ops()[i];
+    for (std::size_t k = 0; k < op.output_count; ++k) make(op.outputs[k]);
+    return live_ + op.forward.bytes;
+  }
+  void settle(std::size_t i) {
+    const Op& op = graph_.ops()[i];
+    for (std::size_t k = 0; k < op.input_count; ++k) drop_after(op.inputs[k], i);
+    for (std::size_t k = 0; k < op.output_count; ++k) drop_after(op.outputs[k], i);
+  }
+  [[nodiscard]] bool alive(std::size_t t) const { return alive_[t]; }
+
+ private:
+  void make(TensorId id) {
+    const auto t = static_cast<std::size_t>(id);
+    if (alive_[t]) return;
+    alive_[t] = true;
+    if (!graph_.tensors()[t].external) live_ += graph_.tensors()[t].bytes;
+  }
+  void drop_after(TensorId id, std::size_t i) {
+    const TensorId base = graph_.at(id).base;
+    if (base != kNoTensor) drop_after(base, i);
+    const auto t = static_cast<std::size_t>(id);
+    const Tensor& tensor = graph_.tensors()[t];
+    if (!alive_[t] || tensor.last_use > static_cast<std::int16_t>(i)) return;
+    if (with_grad_ && tensor.first_save >= 0) return;
+    alive_[t] = false;
+    if (!tensor.external) live_ -= tensor.bytes;
+  }
+
+  const Graph& graph_;
+  bool with_grad_;
+  Bytes live_;
+  std::array<bool, Graph::kMaxTensors> alive_;
+};
+
+// Backward: saved tensors, gradients of activations and parameter gradients alive while each operation runs.
+class BackwardWalk {
+ public:
+  explicit BackwardWalk(const Graph& graph) : graph_(graph) {
+    gradient_of_.fill(kNone);
+    for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
+      const Tensor& tensor = graph.tensors()[t];
+      saved_[t] = tensor.first_save >= 0 && !tensor.external;
+      if (saved_[t]) live_ += tensor.bytes;
+    }
+    if (graph.output != kNoTensor && graph.at(graph.output).requires_grad) assign(graph.output, make(graph.output));
+  }
+
+  Bytes run(std::size_t i) {
+    const Op& op = graph_.ops()[i];
+    active_ = receives_gradient(op);
+    if (!active_) return live_;
+    live_ += op.parameter_gradients;
+    parameter_gradients_ += op.parameter_gradients;
+    const std::int16_t passed = op.passes_gradient ? gradient_of_[at(op.outputs[0])] : kNone;
+    for (std::size_t k = 0; k < op.input_count; ++k) {
+      const TensorId id = op.inputs[k];
+      if (!graph_.at(id).requires_grad) continue;
+      assign(id, passed != kNone ? passed : make(id));
+      if (op.gradient_in_place && saved_[at(id)]) {
+        saved_[at(id)] = false;
+        live_ -= graph_.at(id).bytes;
+      }
+    }
+    return live_ + op.backward.bytes;
+  }
+  void settle(std::size_t i) {
+    const Op& op = graph_.ops()[i];
+    live_ -= merged_;  // second gradients have been added in place
+    merged_ = Bytes{};
+    dying_count_ = 0;
+    for (std::size_t k = 0; k < op.output_count && active_; ++k) release(op.outputs[k]);
+    for (std::size_t k = 0; k < op.saved_count; ++k) {
+      const auto t = at(op.saved[k]);
+      if (!saved_[t] || graph_.tensors()[t].first_save != static_cast<std::int16_t>(i)) continue;
+      saved_[t] = false;
+      live_ -= graph_.tensors()[t].bytes;
+    }
+  }
+  [[nodiscard]] bool saved(std::size_t t) const { return saved_[t]; }
+  [[nodiscard]] Bytes parameter_gradients() const { return parameter_gradients_; }
+
+  // Calls visit(tensor index whose shape the gradient has) for each live gradient storage.
+  template <class Visit>
+  void gradients(Visit visit) const {
+    for (std::size_t g = 0; g < storage_count_; ++g) {
+      if (references_[g] > 0) visit(at(shape_[g]));
+    }
+    for (std::size_t d = 0; d < dying_count_; ++d) visit(at(dying_[d]));
+  }
+
+ private:
+  static constexpr std::int16_t kNone = -1;
+  static std::size_t at(TensorId t) { return static_cast<std::size_t>(t); }
+
+  [[nodiscard]] bool receives_gradient(const Op& op) const {
+    for (std::size_t k = 0; k < op.output_count; ++k) {
+      if (gradient_of_[at(op.outputs[k])] != kNone) return true;
+    }
+    return false;
+  }
+  std::int16_t make(TensorId id) {
+    const auto g = storage_count_++;
+    shape_[g] = id;
+    references_[g] = 0;
+    live_ += graph_.at(id).bytes;
+    return static_cast<std::int16_t>(g);
+  }
+  // Tensor `id` receives the gradient in storage g; one that is there already is added to in place, and the storage that
+  // is left over goes when the operation has run.
+  void assign(TensorId id, std::int16_t g) {
+    std::int16_t& mine = gradient_of_[at(id)];
+    if (mine == kNone) {
+      mine = g;
+      ++references_[at(g)];
+    } else if (references_[at(mine)] == 1) {
+      if (references_[at(g)] == 0) die(g);
+    } else {
+      --references_[at(mine)];
+      mine = g;
+      ++references_[at(g)];
+    }
+  }
+  void die(std::int16_t g) {
+    merged_ += graph_.at(shape_[at(g)]).bytes;
+    if (dying_count_ < dying_.size()) dying_[dying_count_++] = shape_[at(g)];
+  }
+  void release(TensorId id) {
+    std::int16_t& mine = gradient_of_[at(id)];
+    if (mine == kNone) return;
+    if (--references_[at(mine)] == 0) live_ -= graph_.at(shape_[at(mine)]).bytes;
+    mine = kNone;
+  }
+
+  const Graph& graph_;
+  Bytes live_, merged_, parameter_gradients_;
+  bool active_ = false;
+  std::array<bool, Graph::kMaxTensors> saved_{};
+  std::array<std::int16_t, Graph::kMaxTensors> gradient_of_;
+  std::array<TensorId, Graph::kMaxTensors * 2> shape_;
+  std::array<std::int16_t, Graph::kMaxTensors * 2> references_;
+  std::size_t storage_count_ = 0;
+  std::array<TensorId, Op::kMaxInputs> dying_;  // second gradients, added and dropped when the operation has run
+  std::size_t dying_count_ = 0;
+};
+
+void raise(Moment& peak, Bytes bytes, std::size_t op, Bytes parameter_gradients = {}) {
+  if (bytes > peak.bytes) peak = {bytes, static_cast<std::int32_t>(op), parameter_gradients};
+}
+
+Moment forward_peak(const Graph& graph, bool with_grad) {
+  ForwardWalk walk(graph, with_grad);
+  Moment peak;
+  for (std::size_t i = 0; i < graph.ops().size(); ++i) {
+    raise(peak, walk.run(i), i);
+    walk.settle(i);
+  }
+  return peak;
+}
+
+}  // namespace
+
+TensorId Graph::tensor(Size size, Component component, bool requires_grad) {
+  if (tensor_count_ == kMaxTensors) {
+    overflowed_ = true;
+    return static_cast<TensorId>(kMaxTensors - 1);
+  }
+  tensors_[tensor_count_] = {size, bytes_of(size, symbols_), component, requires_grad, false, kNoTensor, -1, -1};
+  return static_cast<TensorId>(tensor_count_++);
+}
+
+TensorId Graph::external(Size size, Component component, bool requires_grad) {
+  const TensorId t = tensor(size, component, requires_grad);
+  tensors_[index(t)].external = true;
+  return t;
+}
+
+TensorId Graph::apply(std::initializer_list<TensorId> inputs, Size made_size, Component component, const OpTraits& traits) {
+  const bool requires_grad = std::any_of(inputs.begin(), inputs.end(), [this](TensorId t) { return at(t).requires_grad; }) ||
+                             traits.parameter_gradients.value > 0;
+  const TensorId made = tensor(made_size, component, requires_grad);
+  run(inputs, {made}, traits);
+  return made;
+}
+
+void Graph::run(std::initializer_list<TensorId> inputs, std::initializer_list<TensorId> outputs, const OpTraits& traits) {
+  if (op_count_ == kMaxOps || inputs.size() > Op::kMaxInputs || outputs.size() > Op::kMaxOutputs ||
+      traits.saves.size() > Op::kMaxSaved) {
+    overflowed_ = true;
+    return;
+  }
+  const auto i = static_cast<std::int16_t>(op_count_);
+  Op& op = ops_[op_count_++] = Op{};
+  for (const TensorId t : inputs) {
+    op.inputs[op.input_count++] = t;
+    used_by(t, i);
+  }
+  bool needs_backward = false;
+  for (const TensorId t : outputs) {
+    op.outputs[op.output_count++] = t;
+    used_by(t, i);
+    needs_backward = needs_backward || at(t).requires_grad;
+  }
+  op.forward = traits.forward;
+  op.flops = traits.flops;
+  if (!needs_backward) return;
+  op.passes_gradient = traits.passes_gradient;
+  op.gradient_in_place = traits.gradient_in_place;
+  op.backward = traits.backward;
+  op.parameter_gradients = traits.parameter_gradients;
+  for (const TensorId t : traits.saves) save(t);
+}
+
+// A view keeps the storage of its base.
+void Graph::used_by(TensorId t, std::int16_t op) {
+  for (; t != kNoTensor; t = at(t).base) {
+    std::int16_t& last = tensors_[index(t)].last_use;
+    last = std::max(last, op);
+  }
+}
+
+void Graph::save(TensorId t) {
+  while (at(t).base != kNoTensor) t = at(t).base;
+  Op& op = ops_[op_count_ - 1];
+  if (op.saved_count == Op::kMaxSaved) {
+    overflowed_ = true;
+    return;
+  }
+  op.saved[op.saved_count++] = t;
+  std::int16_t& first = tensors_[index(t)].first_save;
+  if (first < 0) first = static_cast<std::int16_t>(op_count_ - 1);
+}
+
+TensorId Graph::view(TensorId x, Size size) {
+  const TensorId part = external(size, at(x).component, at(x).requires_grad);
+  run({x}, {part}, {});
+  tensors_[index(part)].base = x;
+  return part;
+}
+
+void Graph::hold_to_end(TensorId t) { tensors_[index(t)].last_use = kEndOfBlock; }
+
+void Graph::hold(std::initializer_list<TensorId> held) {
+  for (const TensorId t : held) {
+    if (t == kNoTensor) continue;
+    const bool block_end = t == input || t == output;
+    std::int16_t& last = tensors_[index(t)].last_use;
+    last = block_end ? kEndOfBlock : std::max(last, static_cast<std::int16_t>(op_count_));
+  }
+  run({}, {}, {});
+  // The release happens when this empty operation settles: list the tensors as its inputs without their gradients.
+  Op& op = ops_[op_count_ - 1];
+  for (const TensorId t : held) {
+    if (t != kNoTensor && op.input_count < Op::kMaxInputs) op.inputs[op.input_count++] = t;
+  }
+}
+
+BlockProfile profile(const Graph& graph) {
+  BlockProfile result;
+  if (graph.input != kNoTensor) result.input = graph.at(graph.input).bytes;
+  result.forward_without_grad = forward_peak(graph, false);
+  result.forward_with_grad = forward_peak(graph, true);
+  for (const Tensor& t : graph.tensors()) {
+    if (t.first_save >= 0 && !t.external) result.saved += t.bytes;
+  }
+  BackwardWalk walk(graph);
+  for (std::size_t i = graph.ops().size(); i-- > 0;) {
+    const Bytes live = walk.run(i);
+    raise(result.backward, live, i, walk.parameter_gradients());
+    walk.settle(i);
+  }
+  result.parameter_gradients = walk.parameter_gradients();
+  result.cached_weight_copies = graph.cached_weight_copies();
+  for (const Op& op : graph.ops()) result.flops += op.flops;
+  return result;
+}
+
+namespace {
+
+void add_workspace(LiveSet& set, const Workspace& w) {
+  if (w.bytes.value > 0) set.add(w.component, w.size, w.bytes);
+}
+
+void collect_forward(const Graph& graph, bool with_grad, std::size_t last, LiveSet& set) {
+  ForwardWalk walk(graph, with_grad);
+  for (std::size_t i = 0; i <= last; ++i) {
+    if (i > 0) walk.settle(i - 1);
+    walk.run(i);
+  }
+  for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
+    const Tensor& tensor = graph.tensors()[t];
+    if (!walk.alive(t) || tensor.external) continue;
+    const bool kept = with_grad && tensor.first_save >= 0;
+    set.add(kept ? tensor.component : Component::working_memory, tensor.size, tensor.bytes);
+  }
+  add_workspace(set, graph.ops()[last].forward);
+}
+
+void collect_backward(const Graph& graph, std::size_t last, LiveSet& set) {
+  BackwardWalk walk(graph);
+  for (std::size_t i = graph.ops().size(); i-- > last;) {
+    walk.run(i);
+    if (i > last) walk.settle(i);
+  }
+  for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
+    if (walk.saved(t)) set.add(graph.tensors()[t].component, graph.tensors()[t].size, graph.tensors()[t].bytes);
+  }
+  walk.gradients([&](std::size_t t) {
+    set.add(Component::activation_gradients, graph.tensors()[t].size, graph.tensors()[t].bytes);
+  });
+  add_workspace(set, graph.ops()[last].backward);
+}
+
+}  // namespace
+
+LiveSet live_at(const Graph& graph, Phase phase, std::int32_t op) {
+  LiveSet set;
+  const auto last = static_cast<std::size_t>(std::max(op, 0));
+  switch (phase) {
+    case Phase::forward_without_grad: collect_forward(graph, false, last, set); break;
+    case Phase::forward_with_grad: collect_forward(graph, true, last, set); break;
+    case Phase::backward: collect_backward(graph, last, set); break;
+    case Phase::saved:
+      for (const Tensor& t : graph.tensors()) {
+        if (t.first_save >= 0 && !t.external) set.add(t.component, t.size, t.bytes);
+      }
+      break;
+  }
+  return set;
+}
+
+}  // namespace vramplan

@@ -1,0 +1,108 @@
+// Final norm, output head and cross-entropy. Which of the logits' copies are alive together decides the peak of models
+// with a large vocabulary.
+#include "builders.hpp"
+
+namespace vramplan::ops {
+namespace {
+
+constexpr Component kLogits = Component::logits;
+
+constexpr Size loss_size() { return Size{{Symbol::one, Symbol::one, Symbol::one, Symbol::one}, 1, ElementType::fp32}; }
+
+Linear head_weight(const BlockContext& c, Symbol tokens = Symbol::s) {
+  return {.module = Module::head, .in = {Symbol::h}, .out = {Symbol::V}, .tokens = tokens, .bias = c.model->lm_head_bias,
+          .quantizable = false, .leftover = true, .component = kLogits};
+}
+
+TensorId soft_capped(Graph& g, const BlockContext& c, TensorId logits) {
+  if (c.model->final_softcap <= 0) return logits;
+  const TensorId divided = scale(g, logits);
+  const TensorId tanh = g.apply({divided}, g.at(divided).size, kLogits);
+  g.save(tanh);
+  return scale(g, tanh);
+}
+
+// log_softmax keeps its result, in FP32, for itself and for the negative log-likelihood.
+TensorId log_softmax_loss(Graph& g, TensorId logits32) {
+  const TensorId log_softmax = g.apply({logits32}, g.at(logits32).size, kLogits);
+  g.save(log_softmax);
+  return g.apply({log_softmax}, loss_size(), kLogits, {.saves = {log_softmax}});
+}
+
+// transformers/loss/loss_utils.py, ForCausalLMLoss: logits.float(), then torch's cross_entropy.
+TensorId full_loss(Graph& g, const BlockContext& c, TensorId hidden) {
+  const TensorId logits = soft_capped(g, c, linear(g, c, hidden, head_weight(c)));
+  const TensorId logits32 = cast(g, logits, ElementType::fp32, kLogits);
+  const TensorId loss = log_softmax_loss(g, logits32);
+  g.hold({logits, logits32});
+  return loss;
+}
+
+// A loss kernel that writes the gradient over the logits (Liger's and FOAK's cross-entropy on materialised logits).
+TensorId in_place_loss(Graph& g, const BlockContext& c, TensorId hidden) {
+  const TensorId logits = soft_capped(g, c, linear(g, c, hidden, head_weight(c)));
+  const TensorId logits32 = cast(g, logits, ElementType::fp32, kLogits);
+  const TensorId loss = g.apply({logits32}, loss_size(), kLogits, {.saves = {logits32}, .gradient_in_place = true});
+  g.hold({logits});
+  return loss;
+}
+
+// torchtune/modules/loss/ce_chunked_output_loss.py: all chunks are projected, then each is upcast in turn.
+TensorId chunked_loss(Graph& g, const BlockContext& c, TensorId hidden) {
+  constexpr std::size_t kMaxChunks = 16;
+  const auto chunks = static_cast<std::size_t>(c.framework.loss_chunks) < kMaxChunks
+                          ? static_cast<std::size_t>(c.framework.loss_chunks)
+                          : kMaxChunks;
+  const Size part{{Symbol::b, Symbol::sc, Symbol::one, Symbol::h}, 1, g.at(hidden).size.type};
+  std::array<TensorId, kMaxChunks> logits{};
+  for (std::size_t i = 0; i < chunks; ++i) {
+    const TensorId view = g.view(hidden, part);
+    logits[i] = linear(g, c, view, head_weight(c, Symbol::sc));
+  }
+  TensorId loss = kNoTensor;
+  for (std::size_t i = 0; i < chunks; ++i) {
+    const TensorId one = log_softmax_loss(g, cast(g, logits[i], ElementType::fp32, kLogits));
+    loss = loss == kNoTensor ? one : add(g, loss, one);
+  }
+  for (std::size_t i = 0; i < chunks; ++i) g.hold({logits[i]});
+  return loss;
+}
+
+// Head and loss in one function: the logits of one chunk exist at a time, and the gradient of the hidden states is made in
+// forward (Liger's fused linear cross-entropy, arXiv 2410.10989).
+TensorId fused_linear_loss(Graph& g, const BlockContext& c, TensorId hidden) {
+  const Size chunk{{Symbol::b, Symbol::sc, Symbol::one, Symbol::V}, 1, ElementType::fp32};
+  const bool trains = c.trains_leftovers;
+  const Size weight{{Symbol::h, Symbol::V, Symbol::one, Symbol::one}, 1, c.gradients};
+  const Bytes gradient = trains ? g.size_in_bytes(weight) : Bytes{};
+  const TensorId made = g.tensor(g.at(hidden).size, kLogits, false);
+  const TensorId loss = g.tensor(loss_size(), kLogits, g.at(hidden).requires_grad || trains);
+  g.run({hidden}, {loss, made},
+        {.saves = {made},
+         .forward = {g.size_in_bytes(chunk) + Bytes(g.size_in_bytes(chunk).value / 2), chunk, Component::logits},
+         .parameter_gradients = gradient});
+  return loss;
+}
+
+}  // namespace
+}  // namespace vramplan::ops
+
+namespace vramplan {
+
+Graph head_graph(const BlockContext& c) {
+  using namespace ops;
+  Graph g(symbols_for(c, nullptr));
+  g.input = g.tensor(token_size({Symbol::h}, c.residual), Component::activations_residual, c.gradient_enters);
+  const TensorId hidden = c.model->final_norm ? norm(g, c, g.input, {Symbol::h}) : g.input;
+  switch (c.framework.loss) {
+    case LossKind::upcast_full: g.output = full_loss(g, c, hidden); break;
+    case LossKind::in_type_chunked: g.output = chunked_loss(g, c, hidden); break;
+    case LossKind::fused_kernel: g.output = in_place_loss(g, c, hidden); break;
+    case LossKind::fused_linear: g.output = fused_linear_loss(g, c, hidden); break;
+  }
+  g.hold({hidden});
+  g.hold_to_end(g.output);
+  return g;
+}
+
+}  // namespace vramplan

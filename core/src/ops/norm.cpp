@@ -1,0 +1,65 @@
+// Norms. RMSNorm: Zhang and Sennrich 2019 (arXiv 1910.07467) as Transformers spells it in tensor operations; LayerNorm as
+// PyTorch's native kernel.
+#include "builders.hpp"
+
+namespace vramplan::ops {
+namespace {
+
+constexpr Component kNorm = Component::activations_norm;
+
+Size row_statistic(Symbol rows, std::int32_t count) { return Size{{Symbol::b, Symbol::s, rows, Symbol::one}, count, ElementType::fp32}; }
+
+bool trains_norms(const BlockContext& c) { return c.trains_norms; }
+
+Bytes norm_gradients(const Graph& g, const BlockContext& c, Width width) {
+  if (!trains_norms(c) || c.accumulates) return {};
+  const Size vector{{width.symbol, Symbol::one, Symbol::one, Symbol::one}, width.multiplier, c.gradients};
+  return g.size_in_bytes(vector);
+}
+
+// One kernel that keeps its input and a statistic a row: native LayerNorm, fused RMSNorm.
+TensorId fused(Graph& g, const BlockContext& c, TensorId x, Width width, Size statistics, ElementType out) {
+  const TensorId row = g.tensor(statistics, kNorm, false);
+  const TensorId y = g.tensor(token_size(width, out), kNorm, g.at(x).requires_grad || trains_norms(c));
+  g.run({x}, {y, row}, {.saves = {x, row}, .parameter_gradients = norm_gradients(g, c, width)});
+  return y;
+}
+
+// x32 = x.float(); r = rsqrt(mean(x32^2)); n = x32 * r; y = weight * n
+TensorId composite_rms(Graph& g, const BlockContext& c, TensorId x, Width width, Symbol rows) {
+  const Norm& shape = c.model->norm;
+  const ElementType entered = g.at(x).size.type;
+  const TensorId x32 = cast(g, x, ElementType::fp32, kNorm);
+  const TensorId row = g.tensor(row_statistic(rows, 1), kNorm, g.at(x).requires_grad);
+  const Size wide = g.at(x32).size;
+  g.run({x32}, {row}, {.saves = {x32}, .forward = {g.size_in_bytes(wide), wide, Component::working_memory}});
+  g.save(row);
+  const TensorId normed32 = g.apply({x32, row}, wide, kNorm, {.saves = {x32, row}});
+  g.hold({x32});
+  if (!shape.weight) return cast(g, normed32, entered, kNorm);
+  const bool fp32_scale = shape.unit_offset || shape.scale_before_cast;
+  const TensorId normed = fp32_scale ? normed32 : cast(g, normed32, entered, kNorm);
+  const ElementType weight_type = c.leftovers;
+  const Size in = g.at(normed).size;
+  const ElementType out_type = bytes_per_element(weight_type) > bytes_per_element(in.type) ? weight_type : in.type;
+  const TensorId y = g.tensor(in.as(out_type), kNorm, g.at(normed).requires_grad || trains_norms(c));
+  const Workspace product = trains_norms(c) ? Workspace{g.size_in_bytes(in.as(out_type)), in.as(out_type), Component::working_memory}
+                                            : Workspace{};
+  g.run({normed}, {y}, {.backward = product, .parameter_gradients = norm_gradients(g, c, width)});
+  if (trains_norms(c)) g.save(normed);
+  return fp32_scale ? cast(g, y, entered, kNorm) : y;
+}
+
+}  // namespace
+
+TensorId norm(Graph& g, const BlockContext& c, TensorId x, Width width, Symbol rows) {
+  const Norm& shape = c.model->norm;
+  if (shape.type == NormType::layer) {  // autocast runs layer_norm in FP32
+    const TensorId in = c.framework.autocast ? cast(g, x, ElementType::fp32, kNorm) : x;
+    return fused(g, c, in, width, row_statistic(rows, 2), g.at(in).size.type);
+  }
+  if (c.framework.norm == NormKernel::fused) return fused(g, c, x, width, row_statistic(rows, 1), g.at(x).size.type);
+  return composite_rms(g, c, x, width, rows);
+}
+
+}  // namespace vramplan::ops

@@ -1,0 +1,161 @@
+// Elementary operations and the linear layer, with what PyTorch's derivatives (tools/autograd/derivatives.yaml) save.
+#include "builders.hpp"
+
+namespace vramplan::ops {
+
+TensorId cast(Graph& g, TensorId x, ElementType type, Component component) {
+  const Tensor& tensor = g.at(x);
+  if (tensor.size.type == type) return x;
+  return g.apply({x}, tensor.size.as(type), component);
+}
+
+TensorId add(Graph& g, TensorId x, TensorId y) {
+  // The sum takes the wider type. Its gradient goes to both sides unchanged, or cast where a side is narrower.
+  const Tensor a = g.at(x);
+  const Tensor b = g.at(y);
+  const bool same = a.size.type == b.size.type;
+  const Size wide = bytes_per_element(a.size.type) >= bytes_per_element(b.size.type) ? a.size : b.size;
+  return g.apply({x, y}, wide, Component::activations_residual, {.passes_gradient = same});
+}
+
+TensorId multiply(Graph& g, TensorId x, TensorId y, Component component) {
+  const bool x_grad = g.at(x).requires_grad;
+  const bool y_grad = g.at(y).requires_grad;
+  const TensorId out = g.apply({x, y}, g.at(x).size, component);
+  if (y_grad) g.save(x);
+  if (x_grad) g.save(y);
+  return out;
+}
+
+TensorId scale(Graph& g, TensorId x) { return g.apply({x}, g.at(x).size, g.at(x).component); }
+
+TensorId copy(Graph& g, TensorId x) { return g.apply({x}, g.at(x).size, g.at(x).component); }
+
+TensorId unary(Graph& g, TensorId x, Component component) {
+  return g.apply({x}, g.at(x).size, component, {.saves = {x}});
+}
+
+namespace {
+
+// gelu_new spelled in tensor operations: 0.5 * x * (1 + tanh(c * (x + 0.044715 * x^3))).
+TensorId gelu_new(Graph& g, TensorId x, Component component) {
+  const TensorId half = scale(g, x);
+  const TensorId cubed = unary(g, x, component);
+  const TensorId inner = scale(g, add(g, x, scale(g, cubed)));
+  const Size size = g.at(inner).size;
+  const TensorId tanh = g.apply({inner}, size, component);
+  g.save(tanh);
+  return multiply(g, half, scale(g, tanh), component);
+}
+
+}  // namespace
+
+TensorId activation(Graph& g, TensorId x, Activation kind, Component component) {
+  switch (kind) {
+    case Activation::gelu_new: return gelu_new(g, x, component);
+    case Activation::relu: {  // saves its result, not its input
+      const TensorId out = g.apply({x}, g.at(x).size, component);
+      g.save(out);
+      return out;
+    }
+    case Activation::relu2: {
+      const TensorId out = activation(g, x, Activation::relu, component);
+      return unary(g, out, component);
+    }
+    case Activation::silu:
+    case Activation::gelu:
+    case Activation::gelu_tanh:
+    case Activation::xielu: return unary(g, x, component);
+  }
+  return x;
+}
+
+namespace {
+
+Size weight_size(const Linear& w, ElementType type) {
+  return Size{{w.copies, w.in.symbol, w.out.symbol, Symbol::one}, w.in.multiplier * w.out.multiplier, type};
+}
+
+// One expert at a time is dequantized, cast or differentiated.
+Size working_weight_size(const Linear& w, ElementType type) {
+  return Size{{Symbol::one, w.in.symbol, w.out.symbol, Symbol::one}, w.in.multiplier * w.out.multiplier, type};
+}
+
+Workspace dequantized(const Graph& g, const Linear& w, ElementType type) {
+  const Size size = working_weight_size(w, type);
+  return {g.size_in_bytes(size), size, Component::dequantized_weights};
+}
+
+Flops matrix_flops(const Graph& g, const Linear& w) {
+  const Size tokens{{Symbol::b, w.tokens, w.per_token, Symbol::one}, 1, ElementType::int8};
+  const Size weight = working_weight_size(w, ElementType::int8);
+  return Flops(saturating_multiply(g.size_in_bytes(tokens).value, g.size_in_bytes(weight).value)) * 2;
+}
+
+// The trainable weight of a linear layer: its gradient, and what casting costs under autocast.
+struct WeightCost {
+  OpTraits traits;
+  TensorId copy = kNoTensor;
+};
+
+bool is_quantized(const BlockContext& c, const Linear& w) { return c.quantized && w.quantizable; }
+bool trains_weight(const BlockContext& c, const Linear& w) {
+  return !is_quantized(c, w) && (w.leftover ? c.trains_leftovers : c.trains_base);
+}
+ElementType stored_type(const BlockContext& c, const Linear& w) { return w.leftover ? c.leftovers : c.weights; }
+
+WeightCost weight_cost(Graph& g, const BlockContext& c, const Linear& w, bool input_needs_gradient) {
+  WeightCost cost;
+  const bool quantized = is_quantized(c, w);
+  const bool trains = trains_weight(c, w);
+  const bool casts = c.framework.autocast && !quantized && stored_type(c, w) != c.compute;
+  if (quantized) {
+    cost.traits.forward = dequantized(g, w, c.compute);
+    if (input_needs_gradient) cost.traits.backward = dequantized(g, w, c.compute);
+  }
+  if (trains) {
+    const Bytes gradient = g.size_in_bytes(weight_size(w, c.gradients));
+    if (c.accumulates) {
+      cost.traits.backward = {gradient, weight_size(w, c.gradients), Component::working_memory};
+    } else {
+      cost.traits.parameter_gradients = gradient;
+    }
+    if (casts) {  // the 16-bit gradient of the copy, before it is cast to the weight's type
+      cost.traits.backward = {cost.traits.backward.bytes + g.size_in_bytes(weight_size(w, c.compute)),
+                              weight_size(w, c.compute), Component::working_memory};
+    }
+  }
+  if (casts) {
+    cost.copy = g.tensor(weight_size(w, c.compute), Component::autocast_weights, false);
+    if (trains) g.cache_weight_copy(g.at(cost.copy).bytes);
+  }
+  return cost;
+}
+
+}  // namespace
+
+TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
+  const ElementType entered = g.at(x).size.type;
+  const bool quantized = is_quantized(c, w);
+  const TensorId in = c.framework.autocast || quantized ? cast(g, x, c.compute, w.component) : x;
+  const ElementType type = g.at(in).size.type;
+  const bool input_needs_gradient = g.at(in).requires_grad;
+  WeightCost cost = weight_cost(g, c, w, input_needs_gradient);
+  cost.traits.flops = matrix_flops(g, w);
+  const bool trains = trains_weight(c, w);
+  const TensorId out = g.tensor(token_size(w.out, type, w.per_token, w.tokens), w.component, input_needs_gradient || trains);
+  if (cost.copy == kNoTensor) {
+    g.run({in}, {out}, cost.traits);
+  } else {
+    g.run({in}, {out, cost.copy}, cost.traits);
+    if (input_needs_gradient) g.save(cost.copy);
+    if (trains) g.hold_to_end(cost.copy);  // autocast's cache
+  }
+  if (trains) g.save(in);
+  TensorId result = out;
+  if (quantized && c.framework.quantized_output_follows_input) result = cast(g, out, entered, w.component);
+  if (c.adapter.on(w.module)) result = adapter(g, c, x, result, w);
+  return result;
+}
+
+}  // namespace vramplan::ops

@@ -1,0 +1,198 @@
+#include "vramplan/planner.hpp"
+
+#include <array>
+#include <map>
+
+#include "vramplan/changes.hpp"
+#include "vramplan/closest.hpp"
+#include "vramplan/device.hpp"
+#include "vramplan/memory.hpp"
+
+namespace vramplan {
+namespace {
+
+// The largest whole number that JavaScript keeps exactly.
+constexpr std::int64_t kLargestOnTheWire = (std::int64_t{1} << 53) - 1;
+
+struct Resolved {
+  PlanRequest request;
+  ResolvedModel model;
+  const Gpu* gpu = nullptr;
+  LayoutChoice layout;
+};
+
+const Gpu* resolve_gpu(const PlanRequest& request, const Catalogue& catalogue, Problems& problems) {
+  if (!request.hardware) return nullptr;
+  const Gpu* gpu = find_gpu(catalogue, request.hardware->gpu);
+  if (gpu == nullptr) {
+    std::vector<std::string_view> ids;
+    for (const Gpu& g : catalogue.gpus) ids.push_back(g.id);
+    problems.push_back({ProblemCode::unknown_gpu, "/hardware/gpu",
+                        {{"value", request.hardware->gpu}, {"closest", std::string(closest(request.hardware->gpu, ids))}}});
+    return nullptr;
+  }
+  if (const auto reason = precision_refusal(*gpu, request.training.precision)) {
+    problems.push_back({ProblemCode::precision_unsupported, "/training/precision",
+                        {{"precision", std::string(name_of(request.training.precision))}, {"gpu", gpu->name}, {"reason", std::string(*reason)}}});
+  }
+  return gpu;
+}
+
+void check_targets(const Resolved& r, Problems& problems) {
+  const Method m = r.request.training.method;
+  if (m != Method::lora && m != Method::dora && m != Method::qlora) return;
+  if (adapter_targets(r.request.training, parameter_groups(r.model.architecture)) != 0) return;
+  problems.push_back({ProblemCode::inconsistent, "/training/lora/targets", {{"field", "targets"}, {"other", "model"}}});
+}
+
+Result<Resolved> resolve(const PlanRequest& request, const Catalogue& catalogue) {
+  Problems problems = check_request(request);
+  Resolved r;
+  r.request = resolve_defaults(request);
+  Result<ResolvedModel> model = resolve_model(request.model, catalogue);
+  problems.insert(problems.end(), model.problems().begin(), model.problems().end());
+  r.gpu = resolve_gpu(r.request, catalogue, problems);
+  if (model.ok()) {
+    r.model = std::move(model).value();
+    check_targets(r, problems);
+  }
+  if (!problems.empty()) return problems;
+  r.layout = request.layout.value_or(default_layout(request.hardware ? request.hardware->count : 1));
+  r.request.layout = r.layout;
+  return r;
+}
+
+Step step_for(const Resolved& r) {
+  return Step(prepare(r.model.architecture, r.request.training, r.layout, cublas_workspace(r.gpu)));
+}
+
+bool too_large(const MemoryEstimate& m) { return m.device.high.value > kLargestOnTheWire; }
+
+// The same run on other numbers of GPUs; what a rank allocates depends on the card only through its workspaces, so that
+// one evaluation serves all cards of a kind.
+class Spreading {
+ public:
+  explicit Spreading(const Resolved& r) : resolved_(r) {}
+
+  std::optional<Estimate> operator()(const Gpu& gpu, std::int64_t count) {
+    const TrainingChoice& t = resolved_.request.training;
+    if (t.global_batch && (*t.global_batch % saturating_multiply(t.micro_batch, count)) != 0) return std::nullopt;
+    const auto key = std::pair(count, cublas_workspace(&gpu).value);
+    auto known = known_.find(key);
+    if (known == known_.end()) {
+      const MemoryEstimate m = evaluate(resolved_.model.architecture, t, default_layout(count), &gpu);
+      known = known_.emplace(key, m.device).first;
+    }
+    return known->second;
+  }
+
+ private:
+  const Resolved& resolved_;
+  std::map<std::pair<std::int64_t, std::int64_t>, Estimate> known_;
+};
+
+std::vector<TimelinePoint> timeline_of(const Step& step) {
+  std::vector<TimelinePoint> points;
+  for (const Event event : step.events()) {
+    Composition sum;
+    for (const Contribution& c : step.contributions(event)) sum[c.component] += c.bytes();
+    TimelinePoint point{event, step.live(event), {}};
+    for (std::size_t i = 0; i < kComponentCount; ++i) {
+      if (sum.bytes[i].value != 0) point.by_component.emplace_back(static_cast<Component>(i), sum.bytes[i]);
+    }
+    points.push_back(std::move(point));
+  }
+  return points;
+}
+
+void warn_about_model(const Resolved& r, std::vector<Warning>& out) {
+  const ModelArchitecture& a = r.model.architecture;
+  const std::int64_t length = r.request.training.sequence_length;
+  if (r.model.inferred) out.push_back({WarningCode::model_inferred, "/model", {}});
+  if (r.model.confidence != Confidence::high) {
+    out.push_back({WarningCode::model_confidence, "/model", {{"confidence", std::string(name_of(r.model.confidence))}}});
+  }
+  if (a.max_position_embeddings > 0 && length > a.max_position_embeddings) {
+    out.push_back({WarningCode::beyond_context, "/training/sequence_length",
+                   {{"sequence_length", length}, {"maximum", a.max_position_embeddings}}});
+  }
+  Params towers;
+  for (const Tower& t : a.towers) towers += t.parameters;
+  if (towers.value > 0) out.push_back({WarningCode::towers_not_walked, "/model", {{"parameters", towers.value}}});
+}
+
+void warn_about_hardware(const Resolved& r, bool layout_given, std::vector<Warning>& out) {
+  if (!layout_given && r.layout.dp > 1) out.push_back({WarningCode::layout_assumed, "/layout", {{"count", r.layout.dp}}});
+  if (r.gpu == nullptr) return;
+  if (r.gpu->usable.value == 0) out.push_back({WarningCode::usable_unknown, "/hardware/gpu", {{"gpu", r.gpu->name}}});
+  std::string fields;
+  for (const std::string& field : r.gpu->doubtful) fields += (fields.empty() ? "" : ", ") + field;
+  if (!fields.empty()) out.push_back({WarningCode::gpu_doubtful, "/hardware/gpu", {{"gpu", r.gpu->name}, {"fields", fields}}});
+  const WeightFormat base = r.request.training.base_weights.value_or(WeightFormat::bf16);
+  if (const auto reason = weight_format_caution(*r.gpu, base)) {
+    out.push_back({WarningCode::weight_format_caution, "/training/base_weights", {{"gpu", r.gpu->name}, {"reason", std::string(*reason)}}});
+  }
+}
+
+// Paged optimizer states live in host memory.
+Bytes host_memory(const Step& step, std::int64_t per_node) {
+  Run run = step.run();
+  if (!run.training.optimizer.paged) return {};
+  run.training.optimizer.paged = false;
+  Contributions states;
+  add_optimizer_states(states, run.inventory, run.training, run.framework, run.types, run.sharding);
+  return states.total() * per_node;
+}
+
+std::vector<Change> changes_of(const Resolved& r, const MemoryEstimate& now) {
+  const Bytes usable = r.gpu != nullptr ? usable_bytes(*r.gpu) : Bytes{};
+  return suggest_changes(r.request, now, usable, [&](const PlanRequest& changed) -> std::optional<MemoryEstimate> {
+    return evaluate(r.model.architecture, changed.training, changed.layout.value_or(r.layout), r.gpu);
+  });
+}
+
+}  // namespace
+
+LayoutChoice default_layout(std::int64_t gpus) {
+  LayoutChoice layout;
+  layout.dp = gpus;
+  layout.zero = gpus > 1 ? 3 : 0;
+  return layout;
+}
+
+MemoryEstimate evaluate(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout, const Gpu* gpu) {
+  return estimate_memory(Step(prepare(model, training, layout, cublas_workspace(gpu))), gpu);
+}
+
+Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue) {
+  Result<Resolved> resolved = resolve(request, catalogue);
+  if (!resolved.ok()) return resolved.problems();
+  const Resolved& r = resolved.value();
+  const Step step = step_for(r);
+  if (!step.valid()) return Problem{ProblemCode::internal, "/model", {{"what", "graph"}}};
+
+  Report report;
+  report.request = r.request;
+  report.model = r.model;
+  report.inventory = step.run().inventory;
+  report.layers = layers_of(r.model.architecture);
+  report.memory = estimate_memory(step, r.gpu);
+  if (too_large(report.memory)) return Problem{ProblemCode::too_large, "", {}};
+  report.components = breakdown(step, report.memory.peak);
+  report.beyond_allocated = beyond_allocated(report.memory);
+  report.timeline = timeline_of(step);
+  const std::int64_t count = ranks_of(r.layout);
+  const std::int64_t per_node = r.request.hardware && r.request.hardware->per_node ? *r.request.hardware->per_node : std::min<std::int64_t>(count, 8);
+  report.host_memory_per_node = host_memory(step, per_node);
+  if (r.gpu != nullptr) report.fit = judge(report.memory.device, usable_bytes(*r.gpu));
+  SuggestionQuery query;
+  query.precision = r.request.training.precision;
+  query.optimizer_states = r.request.training.optimizer.states;
+  report.systems = suggest_hardware(catalogue, query, Spreading(r));
+  report.changes = changes_of(r, report.memory);
+  warn_about_model(r, report.warnings);
+  warn_about_hardware(r, request.layout.has_value(), report.warnings);
+  return report;
+}
+
+}  // namespace vramplan

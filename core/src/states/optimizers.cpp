@@ -1,0 +1,70 @@
+// Optimizer states and the temporaries of the optimizer step.
+// AdamW: Loshchilov and Hutter 2017 (arXiv 1711.05101); 8-bit states: Dettmers et al. 2021 (arXiv 2110.02861); Adafactor: Shazeer
+// and Stern 2018 (arXiv 1804.04235); Lion: Chen et al. 2023 (arXiv 2302.06675). Temporaries follow torch/optim/adamw.py,
+// _multi_tensor_adamw and _single_tensor_adamw.
+#include "vramplan/states.hpp"
+
+namespace vramplan {
+namespace {
+
+constexpr Component kStates = Component::optimizer_states;
+
+// Moments a parameter; 0 for plain SGD.
+std::int64_t moments(OptimizerName name) {
+  switch (name) {
+    case OptimizerName::adamw: return 2;
+    case OptimizerName::lion: return 1;
+    default: return 0;
+  }
+}
+
+void add_8bit_states(Contributions& out, const Inventory& n, std::int64_t count, std::int64_t ranks) {
+  const Params large = n.trained() - n.small;
+  out.add({kStates, count, {{"P_8bit", large.value}}, ranks});
+  out.add({kStates, count * 4, {{"B_256", n.quantized_blocks}}, ranks});
+  out.add({kStates, count * 4, {{"P_32bit", n.small.value}}, ranks});
+}
+
+bool is_8bit(const TrainingChoice& t) { return t.optimizer.states == StateFormat::int8; }
+
+}  // namespace
+
+void add_optimizer_states(Contributions& out, const Inventory& n, const TrainingChoice& t, const FrameworkSwitches&,
+                          const StateTypes& types, const Sharding& sharding) {
+  if (t.optimizer.paged) return;  // in host memory that the driver pages: torch does not see it
+  if (t.optimizer.name == OptimizerName::adafactor) {
+    out.add({kStates, 4, {{"P_factored", n.row_and_column_sums.value}}, sharding.optimizer});
+    return;
+  }
+  const std::int64_t count = moments(t.optimizer.name);
+  if (is_8bit(t)) {
+    add_8bit_states(out, n, count, sharding.optimizer);
+  } else {
+    out.add({kStates, count * bytes_per_element(types.optimizer), {{"P_trained", n.trained().value}}, sharding.optimizer});
+  }
+}
+
+void add_optimizer_temporaries(Contributions& out, const Inventory& n, const TrainingChoice& t, const FrameworkSwitches& framework,
+                               const StateTypes& types, const Sharding& sharding) {
+  constexpr Component kTemporaries = Component::optimizer_temporaries;
+  switch (t.optimizer.name) {
+    case OptimizerName::adamw:
+      if (is_8bit(t)) return;  // one kernel a tensor, in place
+      if (framework.foreach_optimizer) {  // the root of the second moments, for all parameters at once
+        out.add({kTemporaries, bytes_per_element(types.optimizer), {{"P_trained", n.trained().value}}, sharding.optimizer});
+      } else {
+        out.add({kTemporaries, 2 * bytes_per_element(types.optimizer), {{"P_largest", n.largest_trained.value}}, sharding.optimizer});
+      }
+      return;
+    case OptimizerName::adafactor:  // FP32 gradient, its square and the update of one tensor
+      out.add({kTemporaries, 3 * 4, {{"P_largest", n.largest_trained.value}}, sharding.optimizer});
+      return;
+    case OptimizerName::lion:
+      if (is_8bit(t)) return;
+      out.add({kTemporaries, 2 * bytes_per_element(types.weights), {{"P_largest", n.largest_trained.value}}, sharding.optimizer});
+      return;
+    default: return;
+  }
+}
+
+}  // namespace vramplan

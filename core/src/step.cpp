@@ -1,0 +1,331 @@
+#include "vramplan/step.hpp"
+
+#include <algorithm>
+
+namespace vramplan {
+namespace {
+
+constexpr Component kGradients = Component::gradients;
+
+BlockContext context_of(const Run& run, bool trained_layer) {
+  BlockContext c;
+  const bool sharded = run.sharding.weights > 1;
+  const ElementType working = run.framework.autocast && sharded ? run.types.compute : run.types.weights;
+  c.model = run.model;
+  c.framework = run.framework;
+  c.micro_batch = run.training.micro_batch;
+  c.sequence_length = run.training.sequence_length;
+  c.rank = run.training.lora.rank;
+  c.compute = run.types.compute;
+  c.weights = working;
+  c.leftovers = run.framework.autocast && sharded ? run.types.compute : run.types.leftovers;
+  c.residual = c.leftovers;
+  c.gradients = working;
+  c.quantized = is_quantized(run.types.base);
+  const Method method = run.training.method;
+  c.trains_base = method == Method::full || (method == Method::freeze && trained_layer);
+  c.trains_leftovers = method == Method::full;
+  c.trains_norms = c.trains_base;
+  c.accumulates = run.accumulation_steps > 1;
+  c.gradient_enters = trained_layer;
+  c.attention = run.training.attention;
+  c.adapter = {run.adapter_targets, run.training.lora.dropout > 0, method == Method::dora, run.types.adapters};
+  return c;
+}
+
+// The first layer through which gradients flow: with frozen lower layers autograd stops there.
+Dim first_trained_layer(const Run& run, Dim layers) {
+  if (run.training.method != Method::freeze) return 0;
+  return std::max<Dim>(layers - run.training.trainable_layers.value_or(0), 0);
+}
+
+std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
+  std::vector<LayerStack> stacks;
+  const Dim first_trained = first_trained_layer(run, layers);
+  const bool checkpointed = run.training.recompute == Recompute::full;
+  Dim first = 0;
+  for (const LayerGroup& group : run.model->groups) {
+    const Dim frozen = std::clamp<Dim>(first_trained - first, 0, group.count);
+    const auto push = [&](Dim at, Dim count, bool trained) {
+      if (count == 0) return;
+      const Graph graph = block_graph(context_of(run, trained), group, checkpointed && trained);
+      stacks.push_back({at, count, trained, graph, profile(graph)});
+    };
+    push(first, frozen, false);
+    push(first + frozen, group.count - frozen, true);
+    first += group.count;
+  }
+  return stacks;
+}
+
+// Adds bytes only.
+struct ByteSink {
+  Bytes bytes;
+  void list(const Contributions&, Bytes total) { bytes += total; }
+  void one(const Contribution& c) { bytes += c.bytes(); }
+  void saved(const Graph&, const BlockProfile& p, std::int64_t layers) { bytes += p.saved * layers; }
+  void moment(const Graph&, const Moment& m, Phase, Component) { bytes += m.bytes; }
+};
+
+// Keeps what the bytes are.
+struct ContributionSink {
+  std::vector<Contribution> out;
+  void list(const Contributions& list, Bytes) { out.insert(out.end(), list.begin(), list.end()); }
+  void one(const Contribution& c) {
+    if (c.bytes().value != 0) out.push_back(c);
+  }
+  void item(const Graph& graph, const LiveItem& live, std::int64_t times) {
+    Contribution c(live.component, live.size.multiplier * bytes_per_element(live.size.type), {}, 1, times);
+    for (const Symbol s : live.size.symbols) {
+      if (s != Symbol::one) c.factors[c.factor_count++] = {name_of(s), graph.symbols()[s]};
+    }
+    // A workspace may be no whole multiple of its size: then the bytes stand for themselves.
+    if (c.bytes() == live.bytes * times) {
+      one(c);
+    } else {
+      one({live.component, 1, {{"bytes", live.bytes.value}}, 1, times});
+    }
+  }
+  void saved(const Graph& graph, const BlockProfile&, std::int64_t layers) {
+    for (const LiveItem& live : live_at(graph, Phase::saved, 0).items()) item(graph, live, layers);
+  }
+  void moment(const Graph& graph, const Moment& m, Phase phase, Component gradients) {
+    for (const LiveItem& live : live_at(graph, phase, m.op).items()) item(graph, live, 1);
+    one({gradients, 1, {{"G_running", m.parameter_gradients.value}}});
+  }
+};
+
+bool is_forward(EventKind k) {
+  return k == EventKind::forward_embedding || k == EventKind::forward_block || k == EventKind::forward_head;
+}
+bool is_backward(EventKind k) {
+  return k == EventKind::backward_head || k == EventKind::recompute_block || k == EventKind::backward_block ||
+         k == EventKind::backward_embedding;
+}
+bool is_block(EventKind k) {
+  return k == EventKind::forward_block || k == EventKind::recompute_block || k == EventKind::backward_block;
+}
+
+Contributions other_contributions(const Run& run) {
+  Contributions out;
+  const TrainingChoice& t = run.training;
+  // Token ids, labels and positions of the batch.
+  out.add({Component::buffers, 3 * bytes_per_element(ElementType::int64), {{"b", t.micro_batch}, {"s", t.sequence_length}}});
+  out.add({Component::cublas_workspace, 1, {{"bytes", run.cublas_workspace.value}}});
+  // DistributedDataParallel keeps the gradients a second time, in its buckets (torch/csrc/distributed/c10d/reducer.cpp).
+  if (run.layout.dp > 1 && run.layout.zero == 0) {
+    out.add({Component::communication_buffers, bytes_per_element(run.types.weights), {{"P_trained", run.inventory.trained_base.value}}});
+    out.add({Component::communication_buffers, bytes_per_element(run.types.adapters), {{"P_adapter", run.inventory.adapters.value}}});
+  }
+  return out;
+}
+
+}  // namespace
+
+Run prepare(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout, Bytes cublas_workspace) {
+  Run run;
+  run.model = &model;
+  run.training = training;
+  run.layout = layout;
+  run.sharding = sharding_of(layout);
+  run.framework = switches_for(training, run.sharding.weights > 1);
+  run.types = state_types(training, run.framework);
+  const std::vector<ParameterGroup> groups = parameter_groups(model);
+  run.inventory = take_inventory(model, training, groups);
+  run.adapter_targets = adapter_targets(training, groups);
+  const std::int64_t per_pass = saturating_multiply(training.micro_batch, layout.dp);
+  run.accumulation_steps = training.global_batch ? std::max<std::int64_t>(*training.global_batch / per_pass, 1) : 1;
+  run.cublas_workspace = cublas_workspace;
+  return run;
+}
+
+Step::Step(const Run& run)
+    : run_(run), embedding_(embedding_graph(context_of(run, true))), head_(head_graph(context_of(run, true))),
+      embedding_profile_(profile(embedding_)), head_profile_(profile(head_)), layers_(layers_of(*run.model)) {
+  add_weights(weights_, run_.inventory, run_.training, run_.types, run_.sharding);
+  add_optimizer_states(states_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
+  add_gradients(gradients_, run_.inventory, run_.types, run_.sharding);
+  add_optimizer_temporaries(temporaries_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
+  others_ = other_contributions(run_);
+  weights_bytes_ = weights_.total();
+  states_bytes_ = states_.total();
+  gradients_bytes_ = gradients_.total();
+  temporaries_bytes_ = temporaries_.total();
+  others_bytes_ = others_.total();
+  stacks_ = stacks_of(run_, layers_);
+}
+
+bool Step::valid() const {
+  return !embedding_.overflowed() && !head_.overflowed() &&
+         std::none_of(stacks_.begin(), stacks_.end(), [](const LayerStack& s) { return s.graph.overflowed(); });
+}
+
+const LayerStack& Step::stack_of(std::int32_t layer) const {
+  for (const LayerStack& stack : stacks_) {
+    if (layer < stack.first + stack.count) return stack;
+  }
+  return stacks_.back();
+}
+
+std::vector<Event> Step::events() const {
+  std::vector<Event> events{{EventKind::load}, {EventKind::forward_embedding}};
+  const auto layers = static_cast<std::int32_t>(layers_);
+  for (std::int32_t i = 0; i < layers; ++i) events.push_back({EventKind::forward_block, i});
+  events.push_back({EventKind::forward_head});
+  events.push_back({EventKind::backward_head});
+  for (std::int32_t i = layers; i-- > 0;) {
+    if (!stack_of(i).trained) break;
+    if (checkpoints()) events.push_back({EventKind::recompute_block, i});
+    events.push_back({EventKind::backward_block, i});
+  }
+  if (run_.training.method == Method::full) events.push_back({EventKind::backward_embedding});
+  for (const EventKind kind : {EventKind::gradient_reduction, EventKind::optimizer_step, EventKind::steady}) events.push_back({kind});
+  return events;
+}
+
+// Parameters whose gradients are complete before the event runs, in the order in which backward makes them: head, layers
+// from the last, embedding.
+Params Step::gradients_done(Event event) const {
+  if (event.kind == EventKind::backward_head) return Params(0);
+  const auto made = [&](const BlockProfile& p) { return Params(p.parameter_gradients.value); };
+  Params done = made(head_profile_);
+  for (const LayerStack& stack : stacks_) {
+    const Dim above = event.kind == EventKind::backward_embedding ? stack.count
+                                                                  : std::clamp<Dim>(stack.first + stack.count - 1 - event.layer, 0, stack.count);
+    done += made(stack.profile) * above;
+  }
+  return done;
+}
+
+template <class Sink>
+void Step::describe_gradients(Event event, Sink& sink) const {
+  const bool complete = event.kind == EventKind::gradient_reduction || event.kind == EventKind::optimizer_step;
+  const bool from_last_pass = run_.accumulation_steps > 1 && (is_forward(event.kind) || is_backward(event.kind));
+  if (complete || from_last_pass) {
+    sink.list(gradients_, gradients_bytes_);
+  } else if (is_backward(event.kind)) {
+    sink.one({kGradients, 1, {{"G_done", gradients_done(event).value}}, run_.sharding.gradients});
+  }
+}
+
+// Fully sharded weights: the unit that runs is gathered whole; the root unit (embedding, head, final norm) stays gathered
+// from forward to the end of backward (torch/distributed/fsdp/_runtime_utils.py).
+template <class Sink>
+void Step::describe_sharded(Event event, Sink& sink) const {
+  if (run_.sharding.weights <= 1 || !(is_forward(event.kind) || is_backward(event.kind))) return;
+  const std::int64_t bytes = bytes_per_element(run_.types.compute);
+  sink.one({Component::gathered_parameters, bytes, {{"P_root", run_.inventory.outside_layers.value}}});
+  const Params layer = run_.inventory.largest_layer;
+  if (is_quantized(run_.types.base)) {
+    const BlockFormat format = storage_of(run_.types.base);
+    sink.one({Component::gathered_parameters, 1, {{"P_layer", divide_up(saturating_multiply(layer.value, format.bytes), format.elements)}}});
+  } else {
+    sink.one({Component::gathered_parameters, bytes, {{"P_layer", layer.value}}});
+  }
+}
+
+template <class Sink>
+void Step::describe_running(Event event, Sink& sink) const {
+  const Component gradients = run_.sharding.gradients > 1 ? Component::communication_buffers : kGradients;
+  switch (event.kind) {
+    case EventKind::forward_embedding:
+      sink.moment(embedding_, embedding_profile_.forward_with_grad, Phase::forward_with_grad, gradients);
+      return;
+    case EventKind::forward_head:
+      sink.moment(head_, head_profile_.forward_with_grad, Phase::forward_with_grad, gradients);
+      return;
+    case EventKind::backward_head: sink.moment(head_, head_profile_.backward, Phase::backward, gradients); return;
+    case EventKind::backward_embedding: sink.moment(embedding_, embedding_profile_.backward, Phase::backward, gradients); return;
+    default: break;
+  }
+  if (!is_block(event.kind)) return;
+  const LayerStack& stack = stack_of(event.layer);
+  if (event.kind == EventKind::backward_block) {
+    sink.moment(stack.graph, stack.profile.backward, Phase::backward, gradients);
+  } else if (event.kind == EventKind::forward_block && (checkpoints() || !stack.trained)) {
+    sink.moment(stack.graph, stack.profile.forward_without_grad, Phase::forward_without_grad, gradients);
+  } else {
+    sink.moment(stack.graph, stack.profile.forward_with_grad, Phase::forward_with_grad, gradients);
+  }
+}
+
+template <class Sink>
+void Step::describe(Event event, Sink& sink) const {
+  sink.list(weights_, weights_bytes_);
+  if (event.kind == EventKind::load) return;
+  sink.list(states_, states_bytes_);
+  sink.list(others_, others_bytes_);
+  describe_gradients(event, sink);
+  if (event.kind == EventKind::optimizer_step) sink.list(temporaries_, temporaries_bytes_);
+  if (!is_forward(event.kind) && !is_backward(event.kind)) return;
+  describe_sharded(event, sink);
+
+  const bool forward = is_forward(event.kind);
+  const bool at_head = event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
+  const std::int64_t stream = bytes_per_element(context_of(run_, true).residual);
+  const auto stream_term = [&](Component component, std::int64_t times) {
+    return Contribution(component, stream,
+                        {{"b", run_.training.micro_batch}, {"s", run_.training.sequence_length}, {"h", run_.model->hidden_size}}, 1,
+                        times);
+  };
+  for (const LayerStack& stack : stacks_) {
+    const Dim below = at_head ? stack.count : is_block(event.kind) ? std::clamp<Dim>(event.layer - stack.first, 0, stack.count) : 0;
+    if (!stack.trained) continue;
+    if (!checkpoints()) {
+      sink.saved(stack.graph, stack.profile, below);
+      continue;
+    }
+    const bool own = is_block(event.kind) && event.layer >= stack.first && event.layer < stack.first + stack.count;
+    sink.one(stream_term(Component::checkpoints, (below + (own ? 1 : 0)) * run_.framework.checkpoint_copies));
+    if (forward) sink.one({Component::autocast_weights, 1, {{"W_cast", stack.profile.cached_weight_copies.value}}, 1, below});
+  }
+  if (event.kind == EventKind::recompute_block) sink.one(stream_term(Component::activation_gradients, 1));
+  describe_running(event, sink);
+}
+
+Bytes Step::live(Event event) const {
+  ByteSink sink;
+  describe(event, sink);
+  return sink.bytes;
+}
+
+std::vector<Contribution> Step::contributions(Event event) const {
+  ContributionSink sink;
+  describe(event, sink);
+  return sink.out;
+}
+
+Event Step::peak() const {
+  Event best{EventKind::steady};
+  Bytes most = live(best);
+  const auto consider = [&](Event event) {
+    const Bytes bytes = live(event);
+    if (bytes > most) {
+      most = bytes;
+      best = event;
+    }
+  };
+  for (const EventKind kind : {EventKind::forward_embedding, EventKind::forward_head, EventKind::backward_head,
+                               EventKind::gradient_reduction, EventKind::optimizer_step}) {
+    consider({kind});
+  }
+  if (run_.training.method == Method::full) consider({EventKind::backward_embedding});
+  for (const LayerStack& stack : stacks_) {
+    for (const Dim layer : {stack.first, stack.first + stack.count - 1}) {
+      const auto i = static_cast<std::int32_t>(layer);
+      consider({EventKind::forward_block, i});
+      if (!stack.trained) continue;
+      if (checkpoints()) consider({EventKind::recompute_block, i});
+      consider({EventKind::backward_block, i});
+    }
+  }
+  return best;
+}
+
+Flops Step::forward_flops() const {
+  Flops sum = head_profile_.flops;
+  for (const LayerStack& stack : stacks_) sum += stack.profile.flops * stack.count;
+  return sum;
+}
+
+}  // namespace vramplan

@@ -1,0 +1,133 @@
+// Everything that the planner can name has words in both languages, and both languages have the same keys.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+
+import { root } from './browser.mjs';
+
+const read = (...path) => readFileSync(join(root, ...path), 'utf8');
+const words = Object.fromEntries(['nl', 'en'].map((language) => [language, JSON.parse(read('web', 'src', 'i18n', `${language}.json`))]));
+
+/** The names of an enumeration: the table that the core writes them from. */
+function namesOf(enumeration) {
+  for (const header of ['enum_names', 'component', 'step', 'report', 'fit', 'memory', 'suggestion', 'estimate']) {
+    let text;
+    try {
+      text = read('core', 'include', 'vramplan', `${header}.hpp`);
+    } catch {
+      continue;
+    }
+    const table = text.match(new RegExp(`EnumNames<${enumeration}>\\s*\\{[^;]*?values\\s*=\\s*\\{([^}]*)\\}`));
+    if (table) return [...table[1].matchAll(/"([^"]+)"/g)].map((match) => match[1]);
+  }
+  return assert.fail(`no table of names for ${enumeration}`);
+}
+
+function assertWords(keys) {
+  const missing = [...new Set(keys)].flatMap((key) => Object.keys(words).filter((language) => !words[language][key]?.trim()).map((language) => `${language}: ${key}`));
+  assert.deepEqual(missing, []);
+}
+
+test('both languages have the same keys, in the same order', () => {
+  assert.deepEqual(Object.keys(words.nl), Object.keys(words.en));
+});
+
+test('both languages use the same arguments', () => {
+  const argumentsOf = (text) => [...new Set(text.match(/\{\w+\}/g) ?? [])].sort();
+  for (const key of Object.keys(words.nl)) assert.deepEqual(argumentsOf(words.nl[key]), argumentsOf(words.en[key]), key);
+});
+
+test('a text with plurals has both forms', () => {
+  for (const key of Object.keys(words.nl).filter((name) => name.endsWith('.one'))) {
+    assert.ok(key.replace(/one$/, 'other') in words.nl, key);
+  }
+});
+
+test('no text is empty or holds markup', () => {
+  for (const [language, texts] of Object.entries(words)) {
+    for (const [key, text] of Object.entries(texts)) assert.ok(text.trim() !== '' && !/<\/?[a-z]/i.test(text), `${language}: ${key}`);
+  }
+});
+
+const tables = {
+  ProblemCode: 'problem.',
+  WarningCode: 'warning.',
+  Verdict: 'verdict.',
+  FitReason: 'fit.',
+  Certainty: 'certainty.',
+  EventKind: 'event.',
+  Component: 'component.',
+  Status: 'status.',
+  SystemGroup: 'group.',
+  Method: 'value.method.',
+  Objective: 'value.objective.',
+  FrameworkId: 'value.framework.',
+  Precision: 'value.precision.',
+  WeightFormat: 'value.base_weights.',
+  OptimizerName: 'value.optimizer.name.',
+  StateFormat: 'value.optimizer.states.',
+  Recompute: 'value.recompute.',
+  AttentionKernel: 'value.attention.',
+  CrossEntropy: 'value.cross_entropy.',
+  Kernels: 'value.kernels.',
+  Module: 'value.lora.targets.',
+};
+for (const [enumeration, prefix] of Object.entries(tables)) {
+  test(`every ${enumeration} has words`, () => assertWords(namesOf(enumeration).map((name) => prefix + name)));
+}
+
+test('every component has an explanation, a formula in words and a colour', () => {
+  const styles = read('web', 'src', 'styles.css');
+  const names = namesOf('Component');
+  assertWords(names.flatMap((name) => [`component.${name}.text`, `formula.${name}`]));
+  for (const name of names) assert.ok(styles.includes(`.c-${name}`), `styles.css: .c-${name}`);
+});
+
+test('every symbol has a meaning', () => assertWords(namesOf('Symbol').filter((name) => name !== 'one' && name !== '1').map((name) => `symbol.${name}`)));
+
+const binary = process.env.VRAMPLAN_BIN;
+const ask = (arguments_, input) => JSON.parse(execFileSync(binary, arguments_, { input, encoding: 'utf8', maxBuffer: 1 << 28 }));
+
+test('every option of the catalogue has a label, and every value a name', { skip: !binary && 'VRAMPLAN_BIN is not set' }, () => {
+  const keyOf = (pointer) => pointer.replace(/^\/training\//, '').replace(/^\//, '').replaceAll('/', '.');
+  const { options } = ask(['catalogue']);
+  assertWords(
+    options.flatMap(({ pointer, values = [] }) => [
+      ...(pointer.startsWith('/model') ? [] : [`field.${keyOf(pointer)}`]),
+      ...values.map((value) => `value.${keyOf(pointer)}.${value}`),
+    ]),
+  );
+});
+
+test('everything that reports name has words', { skip: !binary && 'VRAMPLAN_BIN is not set' }, () => {
+  const { models, options } = ask(['catalogue']);
+  const methods = options.find(({ pointer }) => pointer === '/training/method').values;
+  const hardware = [{}, { hardware: { gpu: 'rtx-4090', count: 2 }, layout: { dp: 2, zero: 0 } }, { hardware: { gpu: 'h100-sxm-80gb', count: 8 }, layout: { dp: 8, zero: 3 } }];
+  const requests = models.flatMap(({ id }, index) => ({ model: id, training: { method: methods[index % methods.length] }, ...hardware[index % hardware.length] }));
+  const keys = new Set();
+  for (const request of requests) {
+    const report = JSON.parse(runPlan(request));
+    for (const { id, formula, terms } of [...(report.memory?.components ?? []), ...(report.memory?.beyond_allocated ?? [])]) {
+      keys.add(`component.${id}`).add(`formula.${formula}`);
+      for (const { symbol } of terms) keys.add(symbolKey(symbol));
+    }
+    for (const { event } of report.timeline ?? []) keys.add(`event.${event}`);
+    for (const { code } of report.warnings ?? []) keys.add(`warning.${code}`);
+    for (const { code } of report.problems) keys.add(`problem.${code}`);
+    for (const { id } of report.suggestions?.changes ?? []) keys.add(`change.${id}`);
+  }
+  assertWords([...keys]);
+});
+
+function runPlan(request) {
+  try {
+    return execFileSync(binary, ['plan'], { input: JSON.stringify(request), encoding: 'utf8', maxBuffer: 1 << 28 });
+  } catch (error) {
+    return error.stdout; // problems: exit status 1
+  }
+}
+
+/** The second value of a symbol in one notation has a number behind it: f_2. */
+const symbolKey = (symbol) => `symbol.${`symbol.${symbol}` in words.nl ? symbol : symbol.replace(/_\d+$/, '')}`;

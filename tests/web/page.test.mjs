@@ -1,0 +1,255 @@
+// The page in a browser: hosted under the strict header, as one file, saved after use, by keyboard, with bad input.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+
+import { answerOf, complaintsOf, fileUrl, fill, newPage, offlinePage, open, startBrowser, startServer } from './browser.mjs';
+
+let browser;
+let server;
+let folder;
+
+before(async () => {
+  [browser, server] = await Promise.all([startBrowser(), startServer()]);
+  folder = mkdtempSync(join(tmpdir(), 'vramplan-'));
+});
+after(async () => {
+  await browser?.close();
+  server?.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+async function onPage(url, work, options) {
+  const page = await newPage(browser, options);
+  try {
+    await open(page, url);
+    await work(page);
+    assert.deepEqual(await complaintsOf(page), []);
+  } finally {
+    await page.context().close();
+  }
+}
+
+const digits = (value) => (value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2);
+const inGB = (bytes) =>
+  `${new Intl.NumberFormat('nl-NL', { minimumFractionDigits: digits(bytes / 1e9), maximumFractionDigits: digits(bytes / 1e9) }).format(bytes / 1e9)}\u00a0GB`;
+
+const theDefault = { model: 'meta-llama/Llama-3.1-8B', training: { method: 'qlora' }, hardware: { gpu: 'rtx-4090', count: 1 }, layout: { dp: 1, zero: 0 } };
+
+/** The three numbers as the native planner gives them; null where there is none to ask. */
+function expected(change = {}) {
+  if (!process.env.VRAMPLAN_BIN) return null;
+  const request = { ...theDefault, ...change, training: { ...theDefault.training, ...change.training } };
+  const report = JSON.parse(execFileSync(process.env.VRAMPLAN_BIN, ['plan'], { input: JSON.stringify(request), encoding: 'utf8', maxBuffer: 1 << 26 }));
+  const { allocated, reserved, device } = report.memory.per_gpu;
+  return [allocated, reserved, device].map((estimate) => inGB(estimate.expected));
+}
+
+function assertNumbers(answer, change) {
+  const numbers = expected(change);
+  if (numbers) assert.deepEqual(answer.numbers, numbers);
+}
+
+function assertComplete(answer) {
+  assert.equal(answer.numbers.length, 3);
+  for (const text of answer.numbers) assert.match(text, /^\d[\d.,]*\u00a0GB$/);
+  assert.ok(answer.components.length >= 5, 'components');
+  assert.match(answer.verdict, /^(Past|Fits|Does)/);
+  assert.equal(answer.stale, false);
+}
+
+for (const [name, address] of Object.entries({ hosted: () => server.url, 'one file': () => fileUrl(offlinePage) })) {
+  test(`${name}: a complete answer at load, and the right one after a change`, () =>
+    onPage(address(), async (page) => {
+      const first = await answerOf(page);
+      assertComplete(first);
+      assertNumbers(first);
+      assert.ok((await page.locator('.offer').count()) > 0, 'suggestions');
+      assert.ok((await page.locator('.probe').count()) > 10, 'timeline');
+      assert.equal(await page.locator('#not-running').isVisible(), false);
+
+      await fill(page, 'Sequentielengte (tokens)', '8.192');
+      const second = await answerOf(page);
+      assertComplete(second);
+      assertNumbers(second, { training: { sequence_length: 8192 } });
+      assert.notDeepEqual(second.numbers, first.numbers);
+    }));
+}
+
+test('saved after use, the page opens with what was filled in and answers it', async () => {
+  const saved = join(folder, 'saved.html');
+  let used;
+  const text = await (async () => {
+    let html;
+    await onPage(fileUrl(offlinePage), async (page) => {
+      await page.getByRole('radio', { name: /^LoRA/ }).check();
+      await fill(page, 'Micro-batch per GPU', '4');
+      used = await answerOf(page);
+      html = await page.evaluate(() => `<!doctype html>${document.documentElement.outerHTML}`);
+    });
+    return html;
+  })();
+  writeFileSync(saved, text);
+  await onPage(fileUrl(saved), async (page) => {
+    assert.equal(await page.getByLabel('Micro-batch per GPU').inputValue(), '4');
+    assert.equal(await page.getByRole('radio', { name: /^LoRA/ }).isChecked(), true);
+    assert.deepEqual(await answerOf(page), used);
+    assertNumbers(used, { training: { method: 'lora', micro_batch: 4 } });
+    assert.equal(await page.locator('.verdict').count(), 1, 'nothing is drawn twice');
+    const again = await page.evaluate(() => document.documentElement.outerHTML.length);
+    assert.ok(Math.abs(again - text.length) < 200, 'the page does not grow when saved again');
+  });
+});
+
+test('a copy that cannot run says so', async () => {
+  const dead = join(folder, 'dead.html');
+  await onPage(server.url, async (page) => {
+    writeFileSync(dead, await page.evaluate(() => document.documentElement.outerHTML.replace(/<script.*?<\/script>/gs, '')));
+  });
+  const page = await newPage(browser);
+  await page.goto(fileUrl(dead));
+  assert.equal(await page.locator('#not-running').isVisible(), true);
+  await page.context().close();
+});
+
+test('model and method can be chosen with the keyboard alone', () =>
+  onPage(server.url, async (page) => {
+    const focused = () => page.evaluate(() => document.activeElement.id || document.activeElement.getAttribute('name'));
+    for (let presses = 0; (await focused()) !== 'model-input'; presses++) {
+      assert.ok(presses < 20, 'the search box is reached by Tab');
+      await page.keyboard.press('Tab');
+    }
+    await page.keyboard.type('qwen2.5 7b');
+    const box = page.getByRole('combobox', { name: 'Model' });
+    assert.equal(await box.getAttribute('aria-expanded'), 'true');
+    const active = await box.getAttribute('aria-activedescendant');
+    const choice = await page.locator(`#${active} .option-name`).textContent();
+    await page.keyboard.press('Enter');
+    await page.waitForTimeout(150);
+    assert.equal(await box.inputValue(), choice);
+    assert.equal(await box.getAttribute('aria-expanded'), 'false');
+    assert.ok((await page.locator('.verdict-text').textContent()).includes(choice));
+
+    await page.keyboard.press('ArrowDown');
+    assert.equal(await box.getAttribute('aria-expanded'), 'true');
+    await page.keyboard.press('Escape');
+    assert.equal(await box.inputValue(), choice);
+
+    await page.keyboard.press('Tab');
+    assert.equal(await focused(), 'method');
+    await page.keyboard.press('ArrowUp');
+    await page.waitForTimeout(150);
+    const method = await page.evaluate(() => document.querySelector('input[name="method"]:checked').value);
+    assert.notEqual(method, 'qlora');
+    assertNumbers(await answerOf(page), { model: 'Qwen/Qwen2.5-7B', training: { method } });
+  }));
+
+const badInput = {
+  nl: { label: 'Sequentielengte (tokens)', words: 'Vul hier een heel getal in.', range: /Kies een waarde van 1 tot en met/, stale: 'Antwoord op de vorige invoer' },
+  en: { label: 'Sequence length (tokens)', words: 'Enter a whole number here.', range: /Choose a value from 1 to/, stale: 'Answer to the previous input' },
+};
+for (const [language, text] of Object.entries(badInput)) {
+  test(`bad input has a sentence at its field, and the last answer stays (${language})`, () =>
+    onPage(`${server.url}#language=${language}`, async (page) => {
+      const good = await answerOf(page);
+      const field = page.getByLabel(text.label, { exact: true });
+      await fill(page, text.label, 'veel');
+      assert.equal(await field.getAttribute('aria-invalid'), 'true');
+      const described = (await field.getAttribute('aria-describedby')).split(' ');
+      assert.equal((await page.locator(`#${described[0]}`).textContent()).trim(), text.words);
+      const bad = await answerOf(page);
+      assert.deepEqual({ ...bad, stale: false }, good);
+      assert.equal(bad.stale, true);
+      assert.equal(await page.locator('.stale-label').textContent(), text.stale);
+
+      await fill(page, text.label, '0');
+      assert.match(await page.locator('.field-problem').first().textContent(), text.range);
+      await page.locator('.problems a').first().click();
+      assert.equal(await field.evaluate((element) => element === document.activeElement), true);
+
+      await fill(page, text.label, '2048');
+      assert.deepEqual(await answerOf(page), good);
+      assert.equal(await field.getAttribute('aria-invalid'), 'false');
+    }));
+}
+
+test('an unknown model, a broken config.json and a wrong size each have a sentence', () =>
+  onPage(server.url, async (page) => {
+    const box = page.getByRole('combobox', { name: 'Model' });
+    await box.fill('geen-enkel-model');
+    await page.keyboard.press('Enter');
+    await page.waitForTimeout(150);
+    assert.match(await page.locator('#field-model-problem').textContent(), /onbekend/);
+    await page.getByRole('radio', { name: 'config.json' }).check();
+    await fill(page, 'Inhoud van config.json', '{ "model_type": ');
+    assert.match(await page.locator('#field-model-config-problem').textContent(), /geldige JSON/);
+    await page.getByRole('radio', { name: 'Alleen de grootte' }).check();
+    await fill(page, 'Grootte in miljard parameters', 'reusachtig');
+    assert.match(await page.locator('#field-model-parameters-problem').textContent(), /heel getal/);
+    await fill(page, 'Grootte in miljard parameters', '7,5');
+    assertComplete(await answerOf(page));
+  }));
+
+test('the link restores everything, and another link in the same tab too', () =>
+  onPage(server.url, async (page) => {
+    await page.getByRole('button', { name: 'English' }).click();
+    await page.getByRole('radio', { name: /^Full fine-tuning/ }).check();
+    await fill(page, 'Number of GPUs', '8');
+    await page.getByLabel('GPU', { exact: true }).selectOption({ label: await page.locator('#field-hardware-gpu option', { hasText: 'H100' }).first().textContent() });
+    await page.getByRole('button', { name: 'GiB' }).click();
+    await page.waitForTimeout(150);
+    const answer = await answerOf(page);
+    const link = page.url();
+    await onPage(link, async (other) => {
+      assert.deepEqual(await answerOf(other), answer);
+      assert.equal(await other.evaluate(() => document.documentElement.lang), 'en');
+      await other.evaluate(() => (location.hash = 'language=nl&/training/method=lora'));
+      await other.waitForFunction(() => document.documentElement.lang === 'nl');
+      assert.equal(await other.getByRole('radio', { name: /^LoRA/ }).isChecked(), true);
+    });
+  }));
+
+test('a suggestion can be applied', () =>
+  onPage(`${server.url}#hardwareBy=search`, async (page) => {
+    assert.match((await answerOf(page)).verdict, /per GPU nodig/);
+    const button = page.getByRole('button', { name: /^Kies deze/ }).first();
+    await button.click();
+    await page.waitForTimeout(150);
+    assert.match((await answerOf(page)).verdict, /^Past (ruim|krap)/);
+  }));
+
+test('a change does what it promises', () =>
+  onPage(server.url, async (page) => {
+    const changes = page.locator('.change');
+    const promised = (await changes.first().locator('.offer-figures').textContent()).match(/daarna (\S+\sGB)/)[1];
+    await changes.first().getByRole('button').click();
+    await page.waitForTimeout(150);
+    assert.equal((await answerOf(page)).numbers[2], promised);
+  }));
+
+test('no text on the page is a key without words', async () => {
+  for (const language of ['nl', 'en']) {
+    await onPage(`${server.url}#language=${language}`, async (page) => {
+      for (const summary of await page.locator('details > summary').all()) if (await summary.isVisible()) await summary.click();
+      for (const expander of await page.locator('.expander').all()) await expander.click();
+      const keys = (await page.locator('body').innerText()).match(/\b(component|formula|event|phase|field|hint|value|problem|warning|verdict|group|symbol|number|chart|certainty|status|system|suggestion|change|fit|reason|type|details)\.[a-z_.]+/g);
+      assert.equal(keys, null);
+    });
+  }
+});
+
+test('a phone needs no horizontal scrolling, and always shows the verdict', () =>
+  onPage(
+    server.url,
+    async (page) => {
+      await page.locator('.more > summary').click();
+      for (const expander of await page.locator('.expander').all()) await expander.click();
+      const [content, screen] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+      assert.ok(content <= screen, `${content} wide on a screen of ${screen}`);
+      assert.equal(await page.locator('.verdict-bar').isVisible(), true);
+    },
+    { viewport: { width: 375, height: 740 } },
+  ));

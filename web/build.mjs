@@ -1,0 +1,156 @@
+// Builds the page: web/src and the Wasm module in build/wasm/wasm (or $VRAMPLAN_WASM_DIR) become
+//
+//   dist/site/              index.html, app.js, core-wasm.js, style.css and the files of web/public
+//   dist/offline/vramplan.html  the same texts in one file, with a policy that allows exactly them
+//
+// Both use classic scripts: module scripts and fetched files do not run from file://, or once a page was saved.
+// app.js takes the module's bytes, in base64, from
+//   globalThis.__vramplanWasm ?? document.getElementById('core-wasm').textContent
+// and gives them to `import createVramplan from 'vramplan-core'` as wasmBinary.
+//
+// web/src/index.html holds three placeholders, each once:
+//   <!-- build:policy -->   in the head, before anything that loads
+//   <!-- build:styles -->   in the head: src/styles.css
+//   <!-- build:scripts -->  at the end of the body, because inline scripts cannot be deferred
+//
+// node web/build.mjs               builds; prints the bytes of the single file as JSON
+// node web/build.mjs --check-size  compares the file built last with web/size.json
+// node web/build.mjs --write-size  records its size there
+import { createHash } from 'node:crypto';
+import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { gzipSync } from 'node:zlib';
+
+const web = dirname(fileURLToPath(import.meta.url));
+const site = join(web, 'dist', 'site');
+const offline = join(web, 'dist', 'offline', 'vramplan.html');
+const recorded = join(web, 'size.json');
+const wasmDir = process.env.VRAMPLAN_WASM_DIR ?? join(web, '..', 'build', 'wasm', 'wasm');
+
+const hash = (text) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
+const read = (...path) => readFileSync(join(...path), 'utf8').replaceAll('\r\n', '\n');
+
+/** One text from src/main.ts, safe inside a script element. */
+async function bundleScript() {
+  const { build } = await import('esbuild');
+  const result = await build({
+    entryPoints: [join(web, 'src', 'main.ts')],
+    alias: { 'vramplan-core': join(wasmDir, 'vramplan.mjs') },
+    bundle: true,
+    minify: true,
+    format: 'iife',
+    target: 'es2022',
+    charset: 'ascii', // a saved copy may be written in another encoding
+    define: { 'import.meta.url': 'document.baseURI' }, // there is none in a classic script
+    legalComments: 'none',
+    write: false,
+  });
+  // Hexadecimal escapes mean the same in strings, templates and regular expressions.
+  return result.outputFiles[0].text.replaceAll('</script', '<\\x2fscript').replaceAll('<!--', '<\\x21--');
+}
+
+async function bundleStyle() {
+  const { build } = await import('esbuild');
+  const result = await build({
+    entryPoints: [join(web, 'src', 'styles.css')],
+    bundle: true,
+    minify: true,
+    charset: 'ascii',
+    write: false,
+  });
+  return result.outputFiles[0].text;
+}
+
+/** The template with every placeholder filled; each must be there exactly once. */
+function fill(template, parts) {
+  for (const [name, text] of Object.entries(parts)) {
+    const pieces = template.split(`<!-- build:${name} -->`);
+    if (pieces.length !== 2) throw new Error(`src/index.html must hold <!-- build:${name} --> once`);
+    template = pieces.join(text);
+  }
+  return template;
+}
+
+function offlinePage(template, app, style, wasm) {
+  const policy = [
+    "default-src 'none'",
+    `script-src ${hash(app)} 'wasm-unsafe-eval'`,
+    `style-src ${hash(style)}`,
+    'img-src data:',
+    "base-uri 'none'",
+    "form-action 'none'",
+  ];
+  return fill(template, {
+    policy: `<meta http-equiv="Content-Security-Policy" content="${policy.join('; ')}">`,
+    styles: `<style>${style}</style>`,
+    scripts: `<script type="application/wasm" id="core-wasm">${wasm}</script>\n<script>${app}</script>`,
+  });
+}
+
+function check(condition, message) {
+  if (!condition) throw new Error(message);
+}
+
+/** What both forms promise, read back from what was written. */
+function checkOutputs(wasm) {
+  const scripts = read(site, 'app.js');
+  const single = read(offline);
+  for (const [name, text] of Object.entries({ 'app.js': scripts, 'vramplan.html': single })) {
+    check(!/\beval\(|\bnew Function\(/.test(text), `${name} builds code from text, which the policy forbids`);
+  }
+  check(!/<\/style/i.test(read(site, 'style.css')), 'style.css closes its own element');
+  const hosted = read(site, 'core-wasm.js').match(/"([^"]*)"/)[1];
+  const inlined = single.match(/id="core-wasm">([^<]*)</)[1];
+  check(hosted === wasm && inlined === wasm, 'the two pages hold different Wasm');
+}
+
+async function buildPage() {
+  const [app, style] = await Promise.all([bundleScript(), bundleStyle()]);
+  const wasm = readFileSync(join(wasmDir, 'vramplan.wasm')).toString('base64');
+  const template = read(web, 'src', 'index.html');
+
+  rmSync(join(web, 'dist'), { recursive: true, force: true });
+  mkdirSync(site, { recursive: true });
+  mkdirSync(dirname(offline), { recursive: true });
+  if (existsSync(join(web, 'public'))) cpSync(join(web, 'public'), site, { recursive: true });
+  writeFileSync(join(site, 'app.js'), app);
+  writeFileSync(join(site, 'style.css'), style);
+  writeFileSync(join(site, 'core-wasm.js'), `globalThis.__vramplanWasm="${wasm}";\n`);
+  const page = fill(template, {
+    policy: '', // a host sends it as a header, see server.mjs
+    styles: '<link rel="stylesheet" href="style.css">',
+    scripts: '<script defer src="core-wasm.js"></script>\n<script defer src="app.js"></script>',
+  });
+  writeFileSync(join(site, 'index.html'), page);
+  writeFileSync(offline, offlinePage(template, app, style, wasm));
+  checkOutputs(wasm);
+}
+
+function measure() {
+  const bytes = readFileSync(offline);
+  return { raw: bytes.length, gzip: gzipSync(bytes, { level: 9 }).length };
+}
+
+function checkSize() {
+  const expected = existsSync(recorded) ? JSON.parse(read(recorded)) : {};
+  const now = measure();
+  for (const [name, bytes] of Object.entries(now)) {
+    check(
+      Math.abs(bytes - expected[name]) <= expected[name] / 100,
+      `vramplan.html: ${bytes} bytes ${name}, recorded ${expected[name] ?? 'nowhere'}. ` +
+        'If the change is meant, update with: node web/build.mjs --write-size',
+    );
+  }
+  return now;
+}
+
+try {
+  const mode = process.argv[2];
+  if (!mode) await buildPage();
+  if (mode === '--write-size') writeFileSync(recorded, `${JSON.stringify(measure(), null, 2)}\n`);
+  console.log(JSON.stringify(mode === '--check-size' ? checkSize() : measure()));
+} catch (error) {
+  console.error(error.message);
+  process.exitCode = 1;
+}

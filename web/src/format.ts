@@ -1,0 +1,67 @@
+// Numbers as people read them. GB is 10^9 bytes, GiB is 2^30; the unit is always shown.
+import type { Language } from './i18n/i18n';
+import type { Estimate } from './wire';
+
+export type Unit = 'GB' | 'GiB';
+export const units: readonly Unit[] = ['GB', 'GiB'];
+
+const bytesIn: Record<Unit, number> = { GB: 1e9, GiB: 2 ** 30 };
+
+export interface Format {
+  readonly unit: Unit;
+  /** 12.3 GB: as many digits as one reads at a glance. */
+  bytes(bytes: number, unit?: Unit): string;
+  /** 0.05: always two decimals, for columns. The unit stands in the heading. */
+  column(bytes: number): string;
+  /** 11.8 – 12.9 GB */
+  interval(estimate: Estimate): string;
+  integer(value: number): string;
+  number(value: number): string;
+  percent(fraction: number): string;
+  /** Three digits, in billions or, below a tenth of one, in millions. */
+  large(value: number): { value: string; scale: 'billions' | 'millions' };
+  /** In the chosen unit, for axes. */
+  inUnit(bytes: number): number;
+  fromUnit(value: number): number;
+}
+
+function digitsFor(value: number): number {
+  const size = Math.abs(value);
+  if (size >= 99.95) return 0;
+  return size >= 9.995 ? 1 : 2;
+}
+
+export function formatIn(language: Language, unit: Unit): Format {
+  const locale = language === 'nl' ? 'nl-NL' : 'en-GB';
+  const fixed = (value: number, digits: number) =>
+    new Intl.NumberFormat(locale, { minimumFractionDigits: digits, maximumFractionDigits: digits }).format(value);
+  const integers = new Intl.NumberFormat(locale, { maximumFractionDigits: 0 });
+  const numbers = new Intl.NumberFormat(locale, { maximumFractionDigits: 4 });
+  const significant = new Intl.NumberFormat(locale, { maximumSignificantDigits: 3 });
+  const inUnit = (bytes: number, as: Unit = unit) => bytes / bytesIn[as];
+  const glance = (bytes: number, as: Unit = unit) => fixed(inUnit(bytes, as), digitsFor(inUnit(bytes, as)));
+  return {
+    unit,
+    inUnit,
+    fromUnit: (value) => value * bytesIn[unit],
+    bytes: (bytes, as = unit) => `${glance(bytes, as)}\u00a0${as}`,
+    column: (bytes) => (bytes > 0 && inUnit(bytes) < 0.005 ? `<\u202f${fixed(0.01, 2)}` : fixed(inUnit(bytes), 2)),
+    interval: ({ low, high }) => `${glance(low)}\u2009–\u2009${glance(high)}\u00a0${unit}`,
+    integer: (value) => integers.format(value),
+    number: (value) => numbers.format(value),
+    percent: (fraction) =>
+      new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: fraction < 0.0995 ? 1 : 0 }).format(fraction),
+    large: (value) =>
+      value < 1e8 ? { value: significant.format(value / 1e6), scale: 'millions' } : { value: significant.format(value / 1e9), scale: 'billions' },
+  };
+}
+
+/**
+ * A number as typed: spaces, a decimal comma or point, and (where `grouped`) thousands between separators.
+ * Anything else stays text, so that the planner says what is wrong with it.
+ */
+export function readNumber(text: string, grouped: boolean): number | string {
+  const compact = text.replace(/[\s\u00a0\u202f]/g, '');
+  const plain = grouped && /^\d{1,3}([.,]\d{3})+$/.test(compact) ? compact.replace(/[.,]/g, '') : compact.replace(',', '.');
+  return /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(plain) ? Number(plain) : text;
+}

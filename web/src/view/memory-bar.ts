@@ -1,0 +1,138 @@
+// One bar for a GPU: what the run needs at its peak, against what the card can give.
+import { scaleLinear, type ScaleLinear } from 'd3-scale';
+import { html, nothing, svg, type TemplateResult } from 'lit-html';
+
+import type { Component } from '../wire';
+import type { Context } from './context';
+import { colourClass, stacked, textWidth } from './palette';
+import { gpuName } from './words';
+
+interface Segment {
+  component: Component;
+  group: string;
+  start: number;
+  end: number;
+}
+
+const top = 54;
+const height = 60;
+
+/** Components laid end to end; the pixels are the only arithmetic. */
+function segmentsOf(context: Context): Segment[] {
+  const { components, beyond_allocated: beyond } = context.report.memory!;
+  let start = 0;
+  const place = (component: Component, group: string): Segment => {
+    const segment = { component, group, start, end: start + component.bytes };
+    start = segment.end;
+    return segment;
+  };
+  return [...stacked(components).map((component) => place(component, component.group)), ...beyond.map((component) => place(component, 'beyond'))];
+}
+
+type Scale = ScaleLinear<number, number>;
+
+function segmentShape(context: Context, scale: Scale, { component, start, end }: Segment) {
+  const { words, format } = context;
+  const [x, width] = [scale(start), Math.max(0, scale(end) - scale(start))];
+  const [name, value] = [words.t(`component.${component.id}`), format.bytes(component.bytes)];
+  const label = (text: string, y: number, size: number) =>
+    textWidth(text, size) + 14 < width ? svg`<text x=${x + 8} y=${y} class="segment-label" font-size=${size}>${text}</text>` : nothing;
+  const named = textWidth(name, 12) + 14 < width;
+  return svg`<g class=${colourClass(component.id)}>
+    <rect class="segment" x=${x} y=${top} width=${width} height=${height}><title>${name}: ${value}</title></rect>
+    ${named ? label(name, top + 26, 12) : nothing}${label(value, top + (named ? 43 : 35), 12)}
+  </g>`;
+}
+
+/** A bracket over each group: static, temporary, around the tensors. */
+function groupShape(context: Context, scale: Scale, group: string, segments: Segment[]) {
+  const own = segments.filter((segment) => segment.group === group);
+  if (own.length === 0) return nothing;
+  const [x, end] = [scale(own[0]!.start), scale(own.at(-1)!.end)];
+  const text = context.words.t(`group.${group}`);
+  return svg`<g class="bracket bracket-${group}">
+    <path d="M${x + 0.5},${top - 4}v-6H${Math.max(x + 1, end - 1.5)}v6" />
+    ${textWidth(text, 12) < end - x ? svg`<text x=${x} y=${top - 16} font-size="12">${text}</text>` : nothing}
+  </g>`;
+}
+
+function limitShape(context: Context, scale: Scale, usable: number, width: number) {
+  const x = Math.min(scale(usable), width - 1);
+  const text = context.words.t('chart.usable', { usable: context.format.bytes(usable) });
+  const fitsLeft = x > textWidth(text, 12);
+  const end = scale(Math.max(usable, context.report.memory!.per_gpu.device.high));
+  return svg`<g class="limit">
+    ${scale.domain()[1]! > usable ? svg`<rect class="over" x=${x} y=${top} width=${end - x} height=${height} fill="url(#over)" />` : nothing}
+    <line class="halo" x1=${x} x2=${x} y1="16" y2=${top + height + 8} /><line x1=${x} x2=${x} y1="16" y2=${top + height + 8} />
+    <text x=${fitsLeft ? x - 6 : x + 6} y="12" font-size="12" text-anchor=${fitsLeft ? 'end' : 'start'}>${text}</text>
+  </g>`;
+}
+
+function intervalShape(context: Context, scale: Scale) {
+  const { low, expected, high } = context.report.memory!.per_gpu.device;
+  const y = top + height + 16;
+  const text = context.words.t('chart.interval', { interval: context.format.interval({ low, expected, high }) });
+  const right = scale(high) + 10 + textWidth(text, 12) < scale.range()[1]!;
+  return svg`<g class="interval">
+    <text x=${right ? scale(high) + 10 : scale(low) - 10} y=${y + 4} font-size="12" text-anchor=${right ? 'start' : 'end'}>${text}</text>
+    <path d="M${scale(low)},${y - 5}v10M${scale(low)},${y}H${scale(high)}M${scale(high)},${y - 5}v10" /><circle cx=${scale(expected)} cy=${y} r="4" />
+  </g>`;
+}
+
+function axisShape(context: Context, scale: Scale, extent: number) {
+  const { format } = context;
+  const y = top + height + 30;
+  const inUnit = scaleLinear().domain([0, format.inUnit(extent)]);
+  const ticks = inUnit.ticks(Math.max(2, Math.floor(scale.range()[1]! / 110)));
+  return svg`<g class="axis">${ticks.map((tick, index) => {
+    const x = scale(format.fromUnit(tick));
+    const text = index === ticks.length - 1 ? `${format.number(tick)} ${format.unit}` : format.number(tick);
+    const anchor = index === 0 ? 'start' : x + textWidth(text, 12) / 2 > scale.range()[1]! ? 'end' : 'middle';
+    return svg`<line x1=${x} x2=${x} y1=${y} y2=${y + 5} /><text x=${x} y=${y + 19} font-size="12" text-anchor=${anchor}>${text}</text>`;
+  })}</g>`;
+}
+
+function legend(context: Context, segments: Segment[]): TemplateResult {
+  const { words, format } = context;
+  const items = (group: string) => segments.filter((segment) => segment.group === group && segment.component.bytes > 0);
+  return html`<div class="legend">
+    ${(['static', 'temporary', 'beyond'] as const).filter((group) => items(group).length > 0).map(
+      (group) => html`<div>
+        <h4>${words.t(`group.${group}`)}</h4>
+        <ul>${items(group).map(
+          ({ component }) => html`<li><span class="swatch ${colourClass(component.id)}"></span><span>${words.t(`component.${component.id}`)}</span>
+            <span class="legend-value">${format.bytes(component.bytes)}</span></li>`,
+        )}</ul>
+      </div>`,
+    )}
+  </div>`;
+}
+
+export function memoryBar(context: Context): TemplateResult {
+  const { words, report, format } = context;
+  const segments = segmentsOf(context);
+  const usable = report.fit?.usable_bytes ?? 0;
+  const { device } = report.memory!.per_gpu;
+  const extent = Math.max(usable, device.high, segments.at(-1)?.end ?? 0) * (usable >= device.high ? 1 : 1.02);
+  const width = context.width('memory-bar');
+  const scale = scaleLinear().domain([0, extent]).range([0, width]);
+  const count = report.request?.hardware?.count ?? 1;
+  const gpu = report.request?.hardware ? gpuName(context, report.request.hardware.gpu) : '';
+  const title = words.t(gpu ? 'chart.bar' : 'chart.bar_any', { count, gpu });
+  return html`<figure class="memory-bar">
+    <figcaption><h3>${title}</h3></figcaption>
+    <div class="measured" data-measure="memory-bar">
+      <svg viewBox="0 0 ${width} ${top + height + 54}" width="100%" role="img"
+        aria-label=${words.t('chart.bar_text', { need: format.bytes(device.expected), usable: usable > 0 ? format.bytes(usable) : words.t('unknown') })}>
+        <defs><pattern id="over" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="over-stripe" width="3" height="8" /></pattern></defs>
+        <rect class="card" x="0" y=${top} width=${usable > 0 ? scale(usable) : width} height=${height} />
+        ${segments.map((segment) => segmentShape(context, scale, segment))}
+        ${usable > 0 ? limitShape(context, scale, usable, width) : nothing}
+        ${['static', 'temporary', 'beyond'].map((group) => groupShape(context, scale, group, segments))}
+        ${intervalShape(context, scale)}${axisShape(context, scale, extent)}
+      </svg>
+    </div>
+    ${legend(context, segments)}
+    <p class="note">${words.t('chart.units')}</p>
+  </figure>`;
+}

@@ -1,0 +1,267 @@
+// The three steps: model, training, hardware. Lists, limits and defaults come from the catalogue's options.
+import { html, nothing, type TemplateResult } from 'lit-html';
+import { live } from 'lit-html/directives/live.js';
+
+import { applies, keyOf, kindOf, methodOf, optionAt, valueAt, type ModelBy } from '../form';
+import type { CatalogueGpu, Option, SystemGroup } from '../wire';
+import type { Context } from './context';
+import { checkbox, describedBy, field, hintLine, idOf, problemLine, problemsAt, radios, selectControl, textControl, type FieldShape } from './field';
+import { modelSearch, modelSize } from './model-search';
+import { parameterCount, valueName } from './words';
+
+const shapeOf = ({ words }: Context, pointer: string): FieldShape => {
+  const key = keyOf(pointer);
+  return { pointer, label: words.t(`field.${key}`), hint: words.has(`hint.${key}`) ? words.t(`hint.${key}`) : undefined };
+};
+
+// ---------------------------------------------------------------- any option of the catalogue
+
+/** What the planner used where the visitor left the choice to it. */
+const understood = ({ report }: Context, pointer: string): unknown => valueAt(report.request, pointer);
+
+function automatic(context: Context, pointer: string): string {
+  const value = understood(context, pointer);
+  const known = value !== undefined && value !== null;
+  return known ? context.words.t('automatic_value', { value: valueName(context, pointer, value) }) : context.words.t('automatic');
+}
+
+function choiceField(context: Context, option: Option, values: readonly string[]): TemplateResult {
+  const { pointer } = option;
+  const free = option.default === null;
+  const entries = [
+    ...(free ? [{ value: '', text: automatic(context, pointer) }] : []),
+    ...values.map((value) => ({ value, text: valueName(context, pointer, value === 'true' || value === 'false' ? value === 'true' : value) })),
+  ];
+  const chosen = String(context.state.training[pointer] ?? option.default ?? '');
+  const shape = shapeOf(context, pointer);
+  const hintKey = `hint.${keyOf(pointer)}.${chosen || String(understood(context, pointer))}`;
+  const told = context.words.has(hintKey) ? { ...shape, hint: context.words.t(hintKey) } : shape;
+  const onChange = (value: string) => context.actions.choose(pointer, value === '' ? null : value);
+  return field(context, told, selectControl(context, told, entries, chosen, onChange));
+}
+
+function numberField(context: Context, option: Option): TemplateResult {
+  const { pointer } = option;
+  const shape = shapeOf(context, pointer);
+  const value = context.state.training[pointer] ?? understood(context, pointer) ?? option.default;
+  const text = typeof value === 'number' ? context.words.t('number', { value }) : String(value ?? '');
+  return field(context, shape, textControl(context, shape, text, (typed) => context.actions.choose(pointer, typed)));
+}
+
+function switchField(context: Context, option: Option): TemplateResult {
+  const { pointer } = option;
+  const shape = shapeOf(context, pointer);
+  const checked = Boolean(context.state.training[pointer] ?? option.default);
+  return html`<div class="field switch">
+    ${checkbox(idOf(pointer), shape.label, checked, (value) => context.actions.choose(pointer, value))}
+    ${problemLine(context, pointer)}${hintLine(shape)}
+  </div>`;
+}
+
+const all = 'all-linear';
+
+/** Names of modules: all linear layers, or those ticked. */
+function choicesField(context: Context, option: Option): TemplateResult {
+  const { pointer } = option;
+  const shape = shapeOf(context, pointer);
+  const chosen = (context.state.training[pointer] ?? option.default) as string[];
+  const onChange = (value: string, on: boolean) => {
+    if (value === all) return context.actions.choose(pointer, on ? [all] : ['q', 'v'].filter((name) => option.values?.includes(name)));
+    const names = chosen.filter((name) => name !== value && name !== all);
+    return context.actions.choose(pointer, on ? [...names, value] : names);
+  };
+  const values = (option.values ?? []).filter((value) => value === all || !chosen.includes(all));
+  return html`<fieldset class="field choices">
+    <legend>${shape.label}</legend>
+    ${values.map((value) =>
+      checkbox(`${idOf(pointer)}-${value}`, valueName(context, pointer, value), chosen.includes(value), (on) => onChange(value, on)),
+    )}
+    ${problemLine(context, pointer)}${hintLine(shape)}
+  </fieldset>`;
+}
+
+export function optionField(context: Context, pointer: string): TemplateResult | typeof nothing {
+  const option = optionAt(context.catalogue, pointer);
+  if (!option || !applies(pointer, methodOf(context.state, context.catalogue))) return nothing;
+  const values = option.values ?? [];
+  switch (kindOf(option)) {
+    case 'choices': return choicesField(context, option);
+    case 'number': return numberField(context, option);
+    case 'switch': return switchField(context, option);
+    case 'maybe': return choiceField(context, option, ['true', 'false']);
+    case 'choice': return values.length > 1 || problemsAt(context, pointer).length > 0 ? choiceField(context, option, values) : nothing;
+  }
+}
+
+// ---------------------------------------------------------------- step 1: model
+
+function configField(context: Context): TemplateResult {
+  const { words, state, actions } = context;
+  const shape: FieldShape = { pointer: '/model/config', label: words.t('model.config'), hint: words.t('model.config_hint') };
+  const take = (text: string) => actions.change({ config: text });
+  const onDrop = async (event: DragEvent) => {
+    const file = event.dataTransfer?.files[0];
+    if (!file) return;
+    event.preventDefault();
+    take(await file.text());
+  };
+  const onFile = async (event: Event) => {
+    const file = (event.target as HTMLInputElement).files?.[0];
+    if (file) take(await file.text());
+  };
+  return html`<div class="field ${problemsAt(context, shape.pointer).length > 0 ? 'wrong' : ''}">
+    <label for=${idOf(shape.pointer)}>${shape.label}</label>
+    <textarea
+      id=${idOf(shape.pointer)} rows="6" spellcheck="false" autocomplete="off" placeholder=${'{ "model_type": "llama", … }'}
+      .value=${live(state.config)} .defaultValue=${state.config}
+      aria-invalid=${problemsAt(context, shape.pointer).length > 0 ? 'true' : 'false'}
+      aria-describedby=${describedBy(context, shape)}
+      @input=${(event: Event) => take((event.target as HTMLTextAreaElement).value)}
+      @dragover=${(event: Event) => event.preventDefault()} @drop=${onDrop}
+    ></textarea>
+    ${problemLine(context, shape.pointer)}${hintLine(shape)}
+    <label class="file">${words.t('model.file')} <input type="file" accept=".json,application/json" @change=${onFile} /></label>
+  </div>`;
+}
+
+function sizeField(context: Context): TemplateResult {
+  const { words, state, actions } = context;
+  const shape: FieldShape = { pointer: '/model/parameters', label: words.t('model.size'), hint: words.t('model.size_hint') };
+  return field(context, shape, textControl(context, shape, state.size, (size) => actions.change({ size })));
+}
+
+function modelFacts(context: Context): TemplateResult | typeof nothing {
+  const { words, catalogue, state, report } = context;
+  const model = catalogue.models.find((entry) => entry.id === state.model);
+  if (state.modelBy !== 'catalogue') {
+    if (!report.model || context.problems.length > 0) return nothing;
+    const size = parameterCount(context, report.model.parameters);
+    return html`<p class="facts">${size} · ${words.t('model.layers', { count: report.model.layers })}</p>`;
+  }
+  if (!model) return nothing;
+  const facts = [modelSize(context, model), words.t('model.layers', { count: model.layers })];
+  if (model.max_position_embeddings > 0) facts.push(words.t('model.context', { tokens: model.max_position_embeddings }));
+  return html`<p class="facts">${facts.join(' · ')}</p>`;
+}
+
+function modelStep(context: Context): TemplateResult {
+  const { words, state, actions } = context;
+  const ways: ModelBy[] = ['catalogue', 'config', 'size'];
+  const entries = ways.map((value) => ({ value, title: words.t(`model.by_${value}`) }));
+  const shape: FieldShape = { pointer: '/model', label: words.t('model.search') };
+  return html`<section class="step" aria-labelledby="step-model">
+    <h2 id="step-model"><span class="step-number" aria-hidden="true">1</span>${words.t('step.model')}</h2>
+    <fieldset>
+      <legend class="visually-hidden">${words.t('model.by')}</legend>
+      ${radios('model-by', entries, state.modelBy, (value) => actions.change({ modelBy: value as ModelBy }))}
+    </fieldset>
+    ${state.modelBy === 'catalogue' ? modelSearch(context, shape) : state.modelBy === 'config' ? configField(context) : sizeField(context)}
+    ${modelFacts(context)}
+  </section>`;
+}
+
+// ---------------------------------------------------------------- step 2: training
+
+function methodField(context: Context): TemplateResult {
+  const { words, catalogue, state, actions } = context;
+  const pointer = '/training/method';
+  const values = optionAt(catalogue, pointer)?.values ?? [];
+  const entries = values.map((value) => ({ value, title: words.t(`value.method.${value}`), text: words.t(`hint.method.${value}`) }));
+  return html`<fieldset class="field">
+    <legend>${words.t('field.method')}</legend>
+    ${radios('method', entries, methodOf(state, catalogue), (value) => actions.choose(pointer, value))}
+    ${problemLine(context, pointer)}
+  </fieldset>`;
+}
+
+const inSight = ['/training/sequence_length', '/training/micro_batch'];
+const inSightWide = ['/training/precision', '/training/base_weights'];
+
+const detailGroups: readonly [string, readonly string[]][] = [
+  ['adapters', ['/training/lora/rank', '/training/lora/dropout', '/training/lora/targets', '/training/kbit_upcast', '/training/trainable_layers']],
+  ['optimizer', ['/training/optimizer/name', '/training/optimizer/states', '/training/optimizer/paged', '/training/optimizer/foreach', '/training/optimizer/in_backward']],
+  ['memory', ['/training/recompute', '/training/cross_entropy', '/training/attention', '/training/kernels', '/training/offload/optimizer', '/training/offload/parameters', '/training/offload/activations']],
+  ['software', ['/training/framework', '/training/objective', '/training/packing', '/training/global_batch', '/training/compile', '/training/tokens']],
+];
+
+/** Options that a newer planner offers and this page does not know keep a place of their own. */
+function otherOptions({ catalogue }: Context): string[] {
+  const placed = new Set(['/training/method', ...inSight, ...inSightWide, ...detailGroups.flatMap(([, pointers]) => pointers)]);
+  return catalogue.options.map((option) => option.pointer).filter((pointer) => pointer.startsWith('/training/') && !placed.has(pointer));
+}
+
+function detailGroup(context: Context, name: string, pointers: readonly string[]): TemplateResult | typeof nothing {
+  const fields = pointers.map((pointer) => optionField(context, pointer)).filter((entry) => entry !== nothing);
+  if (fields.length === 0) return nothing;
+  return html`<fieldset class="detail-group"><legend>${context.words.t(`details.${name}`)}</legend><div class="grid">${fields}</div></fieldset>`;
+}
+
+function hasProblemIn(context: Context, groups: readonly (readonly [string, readonly string[]])[]): boolean {
+  return groups.some(([, pointers]) => pointers.some((pointer) => problemsAt(context, pointer).length > 0));
+}
+
+function trainingStep(context: Context): TemplateResult {
+  const { words } = context;
+  const groups: readonly (readonly [string, readonly string[]])[] = [...detailGroups, ['other', otherOptions(context)]];
+  return html`<section class="step" aria-labelledby="step-training">
+    <h2 id="step-training"><span class="step-number" aria-hidden="true">2</span>${words.t('step.training')}</h2>
+    ${methodField(context)}
+    <div class="grid">${inSight.map((pointer) => optionField(context, pointer))}</div>
+    ${inSightWide.map((pointer) => optionField(context, pointer))}
+    <details class="more" ?open=${hasProblemIn(context, groups) || nothing}>
+      <summary>${words.t('details')}</summary>
+      ${groups.map(([name, pointers]) => detailGroup(context, name, pointers))}
+    </details>
+  </section>`;
+}
+
+// ---------------------------------------------------------------- step 3: hardware
+
+const gpuGroups: readonly SystemGroup[] = ['workstation', 'pcie_server', 'hgx', 'rack'];
+
+function gpuEntry(context: Context, gpu: CatalogueGpu) {
+  const { words } = context;
+  const status = gpu.status === 'shipping' ? '' : ` (${words.t(`status.${gpu.status}`)})`;
+  return { value: gpu.id, text: `${gpu.name}, ${gpu.memory_gb}\u00a0GB${status}`, group: words.t(`group.${gpu.group}`) };
+}
+
+function gpuFields(context: Context): TemplateResult {
+  const { words, catalogue, state, actions } = context;
+  const gpus = gpuGroups.flatMap((group) => catalogue.gpus.filter((gpu) => gpu.group === group));
+  const gpuShape = shapeOf(context, '/hardware/gpu');
+  const countShape = shapeOf(context, '/hardware/count');
+  const entries = gpus.map((gpu) => gpuEntry(context, gpu));
+  const spreads = ['3', '0'].map((value) => ({ value, title: words.t(`spread.${value}`), text: words.t(`spread.${value}.text`) }));
+  return html`<div class="grid gpu">
+      ${field(context, gpuShape, selectControl(context, gpuShape, entries, state.gpu, (gpu) => actions.change({ gpu })))}
+      ${field(context, countShape, textControl(context, countShape, state.count, (count) => actions.change({ count })))}
+    </div>
+    ${state.count.trim() === '1'
+      ? nothing
+      : html`<fieldset class="field">
+          <legend>${words.t('spread')}</legend>
+          ${radios('spread', spreads, state.zero, (zero) => actions.change({ zero }))}
+          ${problemLine(context, '/layout')}
+        </fieldset>`}`;
+}
+
+function hardwareStep(context: Context): TemplateResult {
+  const { words, state, actions } = context;
+  const ways = ['gpu', 'search'] as const;
+  const entries = ways.map((value) => ({ value, title: words.t(`hardware.by_${value}`) }));
+  return html`<section class="step" aria-labelledby="step-hardware">
+    <h2 id="step-hardware"><span class="step-number" aria-hidden="true">3</span>${words.t('step.hardware')}</h2>
+    <fieldset>
+      <legend class="visually-hidden">${words.t('hardware.by')}</legend>
+      ${radios('hardware-by', entries, state.hardwareBy, (value) => actions.change({ hardwareBy: value as 'gpu' | 'search' }))}
+    </fieldset>
+    ${state.hardwareBy === 'gpu' ? gpuFields(context) : html`<p class="facts">${words.t('hardware.search_text')} <a href="#hardware">${words.t('hardware.to_list')}</a></p>`}
+  </section>`;
+}
+
+export const steps = (context: Context): TemplateResult => html`
+  <form class="steps" novalidate aria-label=${context.words.t('steps')} @submit=${(event: Event) => event.preventDefault()}>
+    ${modelStep(context)}${trainingStep(context)}${hardwareStep(context)}
+  </form>
+`;
+

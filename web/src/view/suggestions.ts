@@ -1,0 +1,99 @@
+// On what it fits, from the smallest, and what to change when it does not.
+import { html, nothing, type TemplateResult } from 'lit-html';
+
+import { keyOf } from '../form';
+import type { ChangeSuggestion, HardwareSuggestion, SystemGroup, SystemOffer } from '../wire';
+import type { Context } from './context';
+import { verdictIcon } from './verdict';
+import { gpuName, valueName } from './words';
+
+const groups: readonly SystemGroup[] = ['workstation', 'pcie_server', 'hgx', 'rack'];
+const firstFew = 4;
+const unfolded = new Set<SystemGroup>();
+
+function systemName({ catalogue, words }: Context, { id, systems_needed: needed }: SystemOffer): string {
+  const system = catalogue.systems.find((entry) => entry.id === id);
+  const name = system ? `${system.vendor} ${system.name}` : id;
+  return needed > 1 ? words.t('system.several', { count: needed, name }) : name;
+}
+
+function offers(context: Context, systems: SystemOffer[]): TemplateResult | typeof nothing {
+  const { words } = context;
+  if (systems.length === 0) return nothing;
+  const names = systems.map((system) => systemName(context, system));
+  return html`<details class="systems"><summary>${words.t('system.count', { count: names.length })}</summary>
+    <ul>${names.map((name) => html`<li>${name}</li>`)}</ul></details>`;
+}
+
+function offer(context: Context, suggestion: HardwareSuggestion): TemplateResult {
+  const { words, format, actions } = context;
+  const name = words.t('suggestion.name', { count: suggestion.count, gpu: gpuName(context, suggestion.gpu) });
+  return html`<li class="offer verdict-${suggestion.verdict}">
+    <div class="offer-head">${verdictIcon(suggestion.verdict)}<h4>${name}</h4>
+      ${suggestion.status === 'shipping' ? nothing : html`<span class="tag">${words.t(`status.${suggestion.status}`)}</span>`}</div>
+    <p class="offer-figures"><strong>${words.t(`verdict.${suggestion.verdict}`)}</strong>
+      ${words.t(suggestion.count > 1 ? 'suggestion.need_each' : 'suggestion.need', { need: format.bytes(suggestion.device.expected), usable: format.bytes(suggestion.usable_bytes) })}</p>
+    ${offers(context, suggestion.systems)}
+    <button type="button" class="quiet" aria-label=${words.t('suggestion.choose_this', { name })} @click=${() => actions.chooseGpu(suggestion.gpu, suggestion.count)}>
+      ${words.t('suggestion.choose')}</button>
+  </li>`;
+}
+
+function offerGroup(context: Context, group: SystemGroup, all: HardwareSuggestion[]): TemplateResult | typeof nothing {
+  const { words, actions } = context;
+  const own = all.filter((suggestion) => suggestion.group === group);
+  if (own.length === 0) return nothing;
+  const open = unfolded.has(group);
+  const rest = own.length - firstFew;
+  const toggle = () => {
+    if (!unfolded.delete(group)) unfolded.add(group);
+    actions.redraw();
+  };
+  return html`<div class="offer-group">
+    <h3>${words.t(`group.${group}`)}</h3>
+    <p class="note">${words.t(`group.${group}.text`)}</p>
+    <ul class="offers">${(open ? own : own.slice(0, firstFew)).map((suggestion) => offer(context, suggestion))}</ul>
+    ${rest > 0
+      ? html`<button type="button" class="link" aria-expanded=${open ? 'true' : 'false'} @click=${toggle}>
+          ${open ? words.t('suggestion.fewer') : words.t('suggestion.more', { count: rest })}<span class="visually-hidden"> ${words.t(`group.${group}`)}</span></button>`
+      : nothing}
+  </div>`;
+}
+
+export function hardwareSuggestions(context: Context): TemplateResult {
+  const { words, report } = context;
+  const systems = report.suggestions?.systems ?? [];
+  return html`<section class="panel" id="hardware" aria-labelledby="hardware-title" tabindex="-1">
+    <h2 id="hardware-title">${words.t('hardware.title')}</h2>
+    <p>${words.t(systems.length > 0 ? 'hardware.text' : 'hardware.none')}</p>
+    <div class="offer-groups">${groups.map((group) => offerGroup(context, group, systems))}</div>
+  </section>`;
+}
+
+function changeText(context: Context, { pointer, from, to }: ChangeSuggestion): string {
+  const name = (value: string | number | boolean) => valueName(context, pointer, value);
+  return context.words.t('change.from_to', { field: context.words.t(`field.${keyOf(pointer)}`), from: name(from), to: name(to) });
+}
+
+function changeItem(context: Context, change: ChangeSuggestion): TemplateResult {
+  const { words, format, actions } = context;
+  const text = changeText(context, change);
+  const told = `change.${change.id}`;
+  return html`<li class="change verdict-${change.verdict}">
+    <div class="offer-head">${verdictIcon(change.verdict)}<h3>${text}</h3></div>
+    ${words.has(told) ? html`<p>${words.t(told)}</p>` : nothing}
+    <p class="offer-figures">${words.t('change.saves', { saved: format.bytes(change.saved_bytes), need: format.bytes(change.device.expected) })}
+      <strong>${words.t(`verdict.${change.verdict}`)}</strong></p>
+    <button type="button" class="quiet" aria-label=${words.t('change.apply_this', { text })} @click=${() => actions.apply(change.request)}>${words.t('change.apply')}</button>
+  </li>`;
+}
+
+export function changeSuggestions(context: Context): TemplateResult | typeof nothing {
+  const changes = context.report.suggestions?.changes ?? [];
+  if (changes.length === 0) return nothing;
+  return html`<section class="panel" id="changes" aria-labelledby="changes-title" tabindex="-1">
+    <h2 id="changes-title">${context.words.t('change.title')}</h2>
+    <p>${context.words.t('change.intro')}</p>
+    <ul class="changes">${changes.map((change) => changeItem(context, change))}</ul>
+  </section>`;
+}

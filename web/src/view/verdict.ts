@@ -1,0 +1,106 @@
+// Does it fit: in words, with what is left over.
+import { html, nothing, svg, type TemplateResult } from 'lit-html';
+
+import { keyOf } from '../form';
+import type { Report, Verdict } from '../wire';
+import type { Context } from './context';
+import { gpuName, modelName, noticeText, parameterCount, valueName } from './words';
+
+const marks: Record<Verdict | 'needed', TemplateResult> = {
+  comfortable: svg`<path d="M6 12.5l4 4 8-9" />`,
+  tight: svg`<path d="M6 12.5l4 4 8-9" />`,
+  at_risk: svg`<path d="M12 6v7.5M12 17.2v.3" />`,
+  does_not_fit: svg`<path d="M7 7l10 10M17 7L7 17" />`,
+  unknown: svg`<path d="M9 9.2a3 3 0 1 1 4.4 2.7c-.9.5-1.4 1-1.4 2M12 17.2v.3" />`,
+  needed: svg`<path d="M6 8.5h12v7H6zM9 15.5v2.5M12 15.5v2.5M15 15.5v2.5" />`,
+};
+
+export const verdictIcon = (verdict: Verdict | 'needed') =>
+  html`<svg class="verdict-icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false"><circle cx="12" cy="12" r="11" />${marks[verdict]}</svg>`;
+
+export const verdictOf = (report: Report): Verdict | 'needed' => report.fit?.verdict ?? 'needed';
+
+/** The verdict in a few words: "Fits comfortably". */
+export const verdictTitle = ({ words, format }: Context, report: Report): string =>
+  words.t(`verdict.${verdictOf(report)}`, { need: format.bytes(report.memory!.per_gpu.device.expected) });
+
+function modelLabel(context: Context): string {
+  const { words, report } = context;
+  const model = report.model!;
+  if (model.id) return modelName(context, model.id);
+  return words.t('model.unnamed', { size: parameterCount(context, model.parameters) });
+}
+
+function verdictText(context: Context): string {
+  const { words, format, report } = context;
+  const { device } = report.memory!.per_gpu;
+  const count = report.request?.hardware?.count ?? 1;
+  const training = words.t('verdict.training', { model: modelLabel(context), method: valueName(context, '/training/method', report.request?.training?.method) });
+  const need = words.t('verdict.need', { count, training, need: format.bytes(device.expected), interval: format.interval(device) });
+  const { fit } = report;
+  if (!fit) return `${need} ${words.t('verdict.needed.text')}`;
+  const headroom = fit.headroom_bytes;
+  const key = fit.verdict === 'unknown' ? 'verdict.unknown.text' : headroom >= 0 ? 'verdict.left' : 'verdict.short';
+  const room = words.t(key, {
+    gpu: gpuName(context, report.request?.hardware?.gpu ?? ''),
+    usable: format.bytes(fit.usable_bytes),
+    headroom: format.bytes(Math.abs(headroom)),
+  });
+  return [need, room, ...fit.reasons.slice(-1).map((reason) => words.t(`fit.${reason.code}`))].join(' ');
+}
+
+/** What was planned, in the fewest words. */
+function settings(context: Context): string[] {
+  const { words, report } = context;
+  const training = report.request?.training;
+  if (!training) return [];
+  const named = (pointer: string, value: unknown) => (value === undefined || value === null ? [] : [valueName(context, pointer, value)]);
+  return [
+    ...named('/training/base_weights', training.base_weights),
+    ...named('/training/optimizer/name', training.optimizer?.name),
+    words.t('settings.sequence', { count: training.sequence_length ?? 0 }),
+    words.t('settings.micro_batch', { count: training.micro_batch ?? 0 }),
+    ...(training.recompute ? [words.t(`settings.${keyOf('/training/recompute')}.${training.recompute}`)] : []),
+  ];
+}
+
+function modelLine(context: Context): string {
+  const { words, format, report } = context;
+  const { parameters, trainable } = report.model!;
+  const total = parameterCount(context, parameters);
+  if (trainable >= parameters) return words.t('verdict.all_trainable', { total });
+  return words.t('verdict.trainable', { total, trainable: parameterCount(context, trainable), share: format.percent(trainable / parameters) });
+}
+
+function notices(context: Context) {
+  const list = context.report.warnings ?? [];
+  if (list.length === 0) return nothing;
+  return html`<ul class="warnings">${list.map((notice) => html`<li>${noticeText(context, 'warning', notice)}</li>`)}</ul>`;
+}
+
+export function verdictCard(context: Context): TemplateResult {
+  const verdict = verdictOf(context.report);
+  return html`<div class="verdict verdict-${verdict}">
+    <h2 id="answer-title">${verdictIcon(verdict)}<span>${verdictTitle(context, context.report)}</span></h2>
+    <p class="verdict-text">${verdictText(context)}</p>
+    <p class="verdict-model">${modelLine(context)}</p>
+    <ul class="chips" aria-label=${context.words.t('settings')}>${settings(context).map((text) => html`<li>${text}</li>`)}</ul>
+    ${notices(context)}
+    <p class="onward"><a href="#hardware">${context.words.t('hardware.title')}</a>${
+      (context.report.suggestions?.changes ?? []).length > 0 ? html`<a href="#changes">${context.words.t('change.title')}</a>` : nothing
+    }</p>
+  </div>`;
+}
+
+/** One line for small screens, always in view. */
+export function verdictBar(context: Context): TemplateResult {
+  const { words, format, report } = context;
+  const { fit } = report;
+  const { device } = report.memory!.per_gpu;
+  const text = fit && fit.usable_bytes > 0
+    ? words.t('bar.of', { need: format.bytes(device.expected), usable: format.bytes(fit.usable_bytes) })
+    : words.t('bar.need', { need: format.bytes(device.expected) });
+  return html`<a class="verdict-bar verdict-${verdictOf(report)} ${context.problems.length > 0 ? 'stale' : ''}" href="#answer">
+    ${verdictIcon(verdictOf(report))}<strong>${fit ? verdictTitle(context, report) : words.t('bar.title')}</strong><span>${text}</span>
+  </a>`;
+}

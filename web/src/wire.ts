@@ -1,0 +1,224 @@
+// The contract between the core and the page: what `plan`, `catalogue` and `version` take and answer.
+// Names and enumerators are the same in C++, JSON and here. Bytes and counts are whole numbers below 2^53.
+
+export type Verdict = 'comfortable' | 'tight' | 'at_risk' | 'does_not_fit' | 'unknown';
+export type Confidence = 'high' | 'medium' | 'low';
+export type Certainty = 'exact' | 'modelled' | 'measured';
+export type SystemGroup = 'workstation' | 'pcie_server' | 'hgx' | 'rack';
+
+// ---------------------------------------------------------------- request
+
+export interface TrainingRequest {
+  objective?: string;
+  method?: string;
+  framework?: string;
+  precision?: string;
+  base_weights?: string;
+  optimizer?: { name?: string; states?: string; paged?: boolean; foreach?: boolean; in_backward?: boolean };
+  lora?: { rank?: number; targets?: string[]; dropout?: number };
+  sequence_length?: number;
+  micro_batch?: number;
+  global_batch?: number;
+  packing?: boolean;
+  recompute?: string;
+  attention?: string;
+  cross_entropy?: string;
+  kernels?: string;
+  kbit_upcast?: boolean;
+  compile?: boolean;
+  trainable_layers?: number;
+  offload?: { optimizer?: boolean; parameters?: boolean; activations?: boolean };
+  tokens?: number;
+}
+
+export interface PlanRequest {
+  model:
+    | string
+    | { id: string; overrides?: Record<string, number | boolean> }
+    | { config: Record<string, unknown> }
+    | { parameters: number };
+  training?: TrainingRequest;
+  hardware?: { gpu: string; count?: number; per_node?: number };
+  layout?: { dp?: number; zero?: number; tp?: number; sp?: boolean; pp?: number; vpp?: number; cp?: number; ep?: number };
+}
+
+// ---------------------------------------------------------------- report
+
+// A code, a place in the request (JSON Pointer) and arguments; the page words it (`problem.<code>`, `warning.<code>`).
+export interface Notice {
+  code: string;
+  pointer: string;
+  arguments: Record<string, string | number>;
+}
+
+export interface Estimate {
+  low: number;
+  expected: number;
+  high: number;
+}
+
+// One symbol of a notation: `b` = 1, `s` = 2048. The page words it (`symbol.<name without its _n suffix>`).
+export interface Term {
+  symbol: string;
+  value: number;
+}
+
+export interface Component {
+  id: string; // i18n key `component.<id>`
+  group: 'static' | 'temporary';
+  bytes: number;
+  formula: string; // i18n key `formula.<formula>`: the rule in words
+  notation: string; // e.g. "32*b*s*h*2"; evaluates to `bytes` with `terms`
+  terms: Term[];
+  certainty: Certainty;
+  source: string; // id in catalogue.sources
+}
+
+export interface TimelineEvent {
+  event: string; // i18n key `event.<event>`: load, forward_embedding, forward_block, forward_head, loss, backward_head, backward_block, …
+  block: number | null; // index of the decoder layer, for block events
+  live_bytes: number; // the most that is live while the event runs
+  by_component: Record<string, number>;
+}
+
+export interface Fit {
+  verdict: Verdict;
+  headroom_bytes: number; // usable minus device.high; negative when it does not fit
+  usable_bytes: number; // what a process can use on this card
+  rank: number; // the rank that binds
+  reasons: Notice[];
+}
+
+export interface SystemOffer {
+  id: string;
+  gpus_in_system: number;
+  systems_needed: number;
+}
+
+export interface HardwareSuggestion {
+  gpu: string;
+  count: number;
+  group: SystemGroup;
+  verdict: Verdict;
+  device: Estimate; // per GPU
+  usable_bytes: number;
+  headroom_bytes: number;
+  status: 'shipping' | 'eol' | 'announced';
+  confidence: Confidence;
+  systems: SystemOffer[]; // empty: no system of the catalogue offers this card
+}
+
+export interface ChangeSuggestion {
+  id: string; // i18n key `change.<id>`
+  request: PlanRequest; // apply it: planning this request gives exactly the promised figures
+  pointer: string;
+  from: string | number | boolean;
+  to: string | number | boolean;
+  device: Estimate;
+  saved_bytes: number;
+  verdict: Verdict;
+}
+
+export interface Report {
+  version: string;
+  problems: Notice[]; // not empty: nothing but `version` and `problems` is present
+  warnings?: Notice[];
+  request?: PlanRequest; // as understood, every default filled in
+  model?: {
+    id: string;
+    label: string;
+    model_type: string;
+    parameters: number;
+    trainable: number;
+    active: number;
+    layers: number;
+    inferred: boolean;
+    confidence: Confidence;
+    source: string;
+  };
+  memory?: {
+    per_gpu: { allocated: Estimate; reserved: Estimate; device: Estimate };
+    components: Component[]; // adds up to allocated.expected at the peak
+    peak: { event: string; block: number | null };
+    beyond_allocated: Component[]; // allocator slack, CUDA context, communication: adds up to device.expected - allocated.expected
+    stages: { stage: number; allocated: Estimate; reserved: Estimate; device: Estimate }[];
+  };
+  timeline?: TimelineEvent[];
+  host_memory?: { per_node_bytes: number };
+  fit?: Fit | null; // null: no GPU chosen
+  speed?: null;
+  suggestions?: { systems: HardwareSuggestion[]; changes: ChangeSuggestion[] };
+  growth?: never[];
+  after_training?: null;
+}
+
+// ---------------------------------------------------------------- catalogue
+
+export interface CatalogueModel {
+  id: string;
+  label: string;
+  family: string;
+  release: string; // yyyy-mm or ""
+  parameters: number;
+  active: number;
+  layers: number;
+  max_position_embeddings: number;
+  aliases: string[];
+  confidence: Confidence;
+}
+
+export interface CatalogueGpu {
+  id: string;
+  name: string;
+  vendor: string;
+  architecture: string;
+  form_factor: string;
+  status: 'shipping' | 'eol' | 'announced';
+  memory_gb: number;
+  usable_bytes: number; // 0: not published
+  memory_bandwidth_gb_per_s: number;
+  link_gb_per_s: number;
+  group: SystemGroup;
+  max_per_server: number;
+  unsupported_precisions: string[];
+  confidence: Confidence;
+  doubtful: string[];
+}
+
+export interface CatalogueSystem {
+  id: string;
+  name: string;
+  vendor: string;
+  type: string;
+  group: SystemGroup;
+  status: 'shipping' | 'eol' | 'announced';
+  gpus: string[];
+  gpu_counts: number[];
+  topology: string;
+  max_power_kw: number;
+  confidence: Confidence;
+}
+
+// One field of the request: its values (those that can be planned today) and its default, or its range.
+export interface Option {
+  pointer: string; // e.g. "/training/method"
+  values?: string[];
+  minimum?: number;
+  maximum?: number;
+  default: string | number | boolean | string[] | null; // null: decided by the planner (echoed in report.request)
+}
+
+export interface Source {
+  id: string;
+  title: string;
+  url: string;
+}
+
+export interface Catalogue {
+  version: string;
+  models: CatalogueModel[];
+  gpus: CatalogueGpu[];
+  systems: CatalogueSystem[];
+  options: Option[];
+  sources: Source[];
+}
