@@ -21,6 +21,8 @@ void read_norm(const Json& value, const std::string& pointer, Problems& problems
   reader.enumerator("type", norm.type);
   reader.boolean("weight", norm.weight);
   reader.boolean("bias", norm.bias);
+  reader.boolean("unit_offset", norm.unit_offset);
+  reader.boolean("scale_before_cast", norm.scale_before_cast);
   reader.finish();
 }
 
@@ -291,6 +293,7 @@ void read_architecture(ObjectReader& reader, ModelArchitecture& m) {
   reader.enumerator("position", m.position);
   reader.integer("position_rows", m.position_rows, kRowsOrNone);
   if (const Json* norm = reader.object("norm")) read_norm(*norm, reader.pointer_to("norm"), reader.problems(), m.norm);
+  reader.enumerator("norm_placement", m.norm_placement);
   reader.number("final_softcap", m.final_softcap, kSoftcap);
   read_layers(reader, m.groups);
   read_extras(reader, m.extras);

@@ -1,5 +1,6 @@
 #include "vramplan/architecture.hpp"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 

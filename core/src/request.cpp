@@ -73,7 +73,10 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
       one_of("/training/attention", t.attention,
              {AttentionKernel::eager, AttentionKernel::sdpa, AttentionKernel::flash}),
       one_of("/training/cross_entropy", t.cross_entropy, {CrossEntropy::full_logits, CrossEntropy::chunked}),
-      one_of("/training/kernels", t.kernels, {Kernels::eager}),
+      // Fused kernels are patched into Transformers' modules; torchtune has none to switch.
+      t.framework == FrameworkId::transformers
+          ? one_of("/training/kernels", t.kernels, {Kernels::eager, Kernels::fused})
+          : one_of("/training/kernels", t.kernels, {Kernels::eager}),
       only_off("/training/compile", t.compile),
       only_off("/training/offload/optimizer", t.offload.optimizer),
       only_off("/training/offload/parameters", t.offload.parameters),
@@ -144,10 +147,10 @@ WeightFormat default_base_weights(Method method, Precision precision) {
   return half ? WeightFormat::fp16 : WeightFormat::bf16;
 }
 
-// PEFT raises 16-bit adapters to FP32 whatever the precision of the run; others train them in that precision.
+// PEFT raises 16-bit adapters to FP32 whatever the precision of the run; torchtune makes them in the type of the
+// weights.
 bool has_fp32_adapters(const TrainingChoice& t) {
-  if (t.framework == FrameworkId::transformers) return true;
-  return t.precision != Precision::bf16 && t.precision != Precision::fp16;
+  return t.framework == FrameworkId::transformers || t.precision == Precision::fp32;
 }
 
 // States take the type of the weights they belong to. `base` is resolved.
@@ -155,7 +158,8 @@ StateFormat default_states(const TrainingChoice& t, WeightFormat base) {
   if (t.optimizer.name == OptimizerName::adafactor) return StateFormat::fp32;
   if (!trains_whole_weights(t.method)) {
     if (has_fp32_adapters(t)) return StateFormat::fp32;
-    return t.precision == Precision::fp16 ? StateFormat::fp16 : StateFormat::bf16;
+    const bool half = t.precision == Precision::fp16_amp || t.precision == Precision::fp16;
+    return half ? StateFormat::fp16 : StateFormat::bf16;
   }
   if (base == WeightFormat::bf16) return StateFormat::bf16;
   return base == WeightFormat::fp16 ? StateFormat::fp16 : StateFormat::fp32;

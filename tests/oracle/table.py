@@ -70,11 +70,11 @@ def cases(model):
 def main(words):
     record.prepare()
     ROWS.mkdir(exist_ok=True)
-    todo = sorted(((tier, order, model, training) for order, model in enumerate(models.CONFIGS) if not words or any(word in model for word in words)
-                   for tier, training in cases(model)), key=lambda c: c[:2])
+    todo = sorted(((tier, place, order, model, training) for order, model in enumerate(models.CONFIGS) if not words or any(word in model for word in words)
+                   for place, (tier, training) in enumerate(cases(model))), key=lambda c: c[:3])
     known, start = set(), time.time()
     for file in ROWS.glob('*.jsonl'): known |= {json.loads(line)['id'] for line in file.read_text().splitlines()}
-    for at, (tier, _, model, training) in enumerate(todo):
+    for at, (tier, _, _, model, training) in enumerate(todo):
         request = {'model': {'id': model, 'overrides': {'num_hidden_layers': BLOCKS.get(model, 2)}}, 'training': training}
         name = models.row_id(record.normalize(request))
         if name in known: continue

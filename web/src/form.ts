@@ -50,7 +50,11 @@ export const optionAt = (catalogue: Catalogue, pointer: string): Option | undefi
   catalogue.options.find((option) => option.pointer === pointer);
 
 /** `/training/lora/rank` is worded under `lora.rank`. */
-export const keyOf = (pointer: string): string => pointer.replace(/^\/training\//, '').replace(/^\//, '').replaceAll('/', '.');
+export const keyOf = (pointer: string): string =>
+  pointer
+    .replace(/^\/training\//, '')
+    .replace(/^\//, '')
+    .replaceAll('/', '.');
 
 export const methodOf = (state: State, catalogue: Catalogue): string =>
   String(state.training['/training/method'] ?? optionAt(catalogue, '/training/method')?.default ?? '');
@@ -133,7 +137,8 @@ export function requestOf(state: State, catalogue: Catalogue): PlanRequest | Not
 function leavesOf(value: unknown, pointer: string): [string, Choice][] {
   if (value === null || value === undefined) return [];
   if (Array.isArray(value)) return [[pointer, value.map(String)]];
-  if (typeof value === 'object') return Object.entries(value).flatMap(([name, inner]) => leavesOf(inner, `${pointer}/${name}`));
+  if (typeof value === 'object')
+    return Object.entries(value).flatMap(([name, inner]) => leavesOf(inner, `${pointer}/${name}`));
   return [[pointer, typeof value === 'boolean' ? value : String(value)]];
 }
 
@@ -148,13 +153,24 @@ function modelState(model: PlanRequest['model']): Partial<State> {
   return { modelBy: 'size', size: String(model.parameters / 1e9) };
 }
 
+/** Whether a request says the same without this leaf. The method is always kept, because the page starts from another one. */
+function isDefault(catalogue: Catalogue, pointer: string, choice: Choice): boolean {
+  if (pointer === '/training/method') return false;
+  const option = optionAt(catalogue, pointer);
+  return option ? option.default !== null && String(option.default) === String(choice) : choice === false;
+}
+
 /** The state that sends this request: how a suggestion is applied. */
 export function withRequest(state: State, request: PlanRequest, catalogue: Catalogue): State {
-  const leaves = leavesOf(request.training, '/training');
+  const leaves = leavesOf(request.training, '/training').filter(
+    ([pointer, choice]) => !isDefault(catalogue, pointer, choice),
+  );
   return {
     ...state,
     ...modelState(request.model),
-    training: Object.fromEntries(leaves.map(([pointer, choice]) => [pointer, choiceFor(optionAt(catalogue, pointer), choice)])),
+    training: Object.fromEntries(
+      leaves.map(([pointer, choice]) => [pointer, choiceFor(optionAt(catalogue, pointer), choice)]),
+    ),
     ...(request.hardware
       ? { hardwareBy: 'gpu' as const, gpu: request.hardware.gpu, count: String(request.hardware.count ?? 1) }
       : { hardwareBy: 'search' as const }),
@@ -164,7 +180,18 @@ export function withRequest(state: State, request: PlanRequest, catalogue: Catal
 
 // ---------------------------------------------------------------- state <-> text
 
-const plainFields = ['language', 'unit', 'modelBy', 'model', 'config', 'size', 'hardwareBy', 'gpu', 'count', 'zero'] as const;
+const plainFields = [
+  'language',
+  'unit',
+  'modelBy',
+  'model',
+  'config',
+  'size',
+  'hardwareBy',
+  'gpu',
+  'count',
+  'zero',
+] as const;
 const allowed: Partial<Record<(typeof plainFields)[number], readonly string[]>> = {
   language: languages,
   unit: units,
@@ -183,7 +210,7 @@ export function textOf(state: State): string {
 }
 
 function choiceFromText(option: Option | undefined, text: string): Choice {
-  if (option && kindOf(option) === 'switch') return text === 'true';
+  if (option ? kindOf(option) === 'switch' : text === 'true' || text === 'false') return text === 'true';
   if (option && kindOf(option) === 'choices') return text.split(',').filter(Boolean);
   return text;
 }
@@ -194,7 +221,8 @@ export function stateOf(text: string, catalogue: Catalogue): State | null {
   const state: State = { ...initialState, training: {} };
   for (const name of plainFields) {
     const value = query.get(name);
-    if (value !== null && (allowed[name]?.includes(value) ?? true)) (state as unknown as Record<string, string>)[name] = value;
+    if (value !== null && (allowed[name]?.includes(value) ?? true))
+      (state as unknown as Record<string, string>)[name] = value;
   }
   for (const [pointer, value] of query) {
     if (pointer.startsWith('/training/')) state.training[pointer] = choiceFromText(optionAt(catalogue, pointer), value);

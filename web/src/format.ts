@@ -11,6 +11,8 @@ export interface Format {
   readonly unit: Unit;
   /** 12.3 GB: as many digits as one reads at a glance. */
   bytes(bytes: number, unit?: Unit): string;
+  /** Whether two decimals show more than nothing. */
+  shows(bytes: number): boolean;
   /** 0.05: always two decimals, for columns. The unit stands in the heading. */
   column(bytes: number): string;
   /** 11.8 – 12.9 GB */
@@ -40,17 +42,23 @@ export function formatIn(language: Language, unit: Unit): Format {
   const significant = new Intl.NumberFormat(locale, { maximumSignificantDigits: 3 });
   const inUnit = (bytes: number, as: Unit = unit) => bytes / bytesIn[as];
   const glance = (bytes: number, as: Unit = unit) => fixed(inUnit(bytes, as), digitsFor(inUnit(bytes, as)));
+  const least = `<\u202f${fixed(0.01, 2)}`;
+  const shows = (bytes: number, as: Unit = unit) => bytes <= 0 || inUnit(bytes, as) >= 0.005;
   return {
     unit,
     inUnit,
     fromUnit: (value) => value * bytesIn[unit],
-    bytes: (bytes, as = unit) => `${glance(bytes, as)}\u00a0${as}`,
-    column: (bytes) => (bytes > 0 && inUnit(bytes) < 0.005 ? `<\u202f${fixed(0.01, 2)}` : fixed(inUnit(bytes), 2)),
+    bytes: (bytes, as = unit) => `${shows(bytes, as) ? glance(bytes, as) : least}\u00a0${as}`,
+    shows: (bytes) => shows(bytes),
+    column: (bytes) => (shows(bytes) ? fixed(inUnit(bytes), 2) : least),
     interval: ({ low, high }) => `${glance(low)}\u2009–\u2009${glance(high)}\u00a0${unit}`,
     integer: (value) => integers.format(value),
     number: (value) => numbers.format(value),
-    percent: (fraction) =>
-      new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: fraction < 0.0995 ? 1 : 0 }).format(fraction),
+    percent: (fraction) => {
+      const tiny = fraction > 0 && fraction < 0.0005;
+      const percents = new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: fraction < 0.0995 ? 1 : 0 });
+      return tiny ? `<\u202f${percents.format(0.001)}` : percents.format(fraction);
+    },
     large: (value) =>
       value < 1e8 ? { value: significant.format(value / 1e6), scale: 'millions' } : { value: significant.format(value / 1e9), scale: 'billions' },
   };

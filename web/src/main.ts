@@ -2,7 +2,7 @@
 import { render } from 'lit-html';
 
 import { startEngine, type Engine } from './engine';
-import { initialState, requestOf, stateOf, textOf, withRequest, type Choice, type State } from './form';
+import { initialState, optionAt, requestOf, stateOf, textOf, withRequest, type Choice, type State } from './form';
 import { formatIn } from './format';
 import { wordsIn } from './i18n/i18n';
 import { copyText, download, linkTo, showInAddress } from './share';
@@ -70,6 +70,7 @@ class Application {
     else training[pointer] = choice;
     // The stored format of the base weights follows from the method until the visitor chooses one.
     if (pointer === '/training/method') delete training['/training/base_weights'];
+    if (choice === 'freeze') training['/training/trainable_layers'] ??= String(optionAt(this.catalogue, '/training/trainable_layers')?.minimum ?? '');
     return training;
   }
 

@@ -147,7 +147,8 @@ export interface Report {
   host_memory?: { per_node_bytes: number };
   fit?: Fit | null; // null: no GPU chosen
   speed?: null;
-  suggestions?: { systems: HardwareSuggestion[]; changes: ChangeSuggestion[] };
+  // not_fitting: GPUs that are left out, and why (i18n key `reason.<reason>`)
+  suggestions?: { systems: HardwareSuggestion[]; not_fitting?: { gpu: string; reason: string }[]; changes: ChangeSuggestion[] };
   growth?: never[];
   after_training?: null;
 }

@@ -33,7 +33,8 @@ struct ModelCard {
 enum class FormFactor : std::uint8_t { desktop, workstation, pcie, nvl, sxm, oam, superchip };
 enum class Status : std::uint8_t { shipping, eol, announced };
 // What `Gpu::usable` is: the total that the vendor's tool shows (nvidia-smi, hl-smi), the total that a process is told
-// (PyTorch, HIP, cuDeviceTotalMem), an estimate from related cards, the nominal size, or nothing that anybody published.
+// (PyTorch, HIP, cuDeviceTotalMem), an estimate from related cards, the nominal size, or nothing that anybody
+// published.
 enum class UsableBasis : std::uint8_t { driver_total, process_total, estimate, nominal, unknown };
 enum class ScaleUpLink : std::uint8_t { none, nvlink, infinity_fabric, infinity_fabric_bridge, roce, ualink };
 // Formats that the matrix units of a card multiply.
@@ -49,9 +50,9 @@ struct Gpu {
   std::string gfx;                 // AMD, "gfx942"; empty otherwise or when not published
   FormFactor form_factor = FormFactor::pcie;
   Status status = Status::shipping;
-  std::string release;  // yyyy-mm, empty when unknown
-  std::int64_t memory_gb = 0;  // the marketing figure, for words only
-  std::string memory_type;     // HBM3, GDDR7, ...
+  std::string release;          // yyyy-mm, empty when unknown
+  std::int64_t memory_gb = 0;   // the marketing figure, for words only
+  std::string memory_type;      // HBM3, GDDR7, ...
   bool unified_memory = false;  // one pool for the operating system and the GPU
   Bytes usable;                 // what drivers report; 0 when nobody has published it (device.hpp: usable_bytes)
   Bytes usable_ecc_on;          // the same with error correction switched on; 0: no such switch, or always on
@@ -86,7 +87,13 @@ enum class Topology : std::uint8_t { pcie, pcie_switch, nvlink, nvswitch, mesh, 
 enum class Cooling : std::uint8_t { air, closed_loop_liquid, direct_liquid };
 // What `System::max_power_kw` is. A supply's rating is a ceiling, not a draw.
 enum class PowerBasis : std::uint8_t {
-  unknown, estimate, psu_rating, redundant_psu_output, platform_maximum, reference_design, third_party
+  unknown,
+  estimate,
+  psu_rating,
+  redundant_psu_output,
+  platform_maximum,
+  reference_design,
+  third_party
 };
 
 struct System {

@@ -189,8 +189,8 @@ struct Tower {
 
 struct LayerGroup {
   Dim count = 0;
-  std::vector<Mixer>
-      mixers;  // usually one; none (Nemotron-H MLP layers), or two in parallel (Falcon-H1) or in turn (LongCat)
+  // Usually one; none (Nemotron-H MLP layers), or two in parallel (Falcon-H1) or in turn (LongCat).
+  std::vector<Mixer> mixers;
   std::vector<Mlp> mlps;  // usually one; dense and MoE together in Gemma 4 26B and LongCat
   Dim norms = 2;          // norm vectors of width hidden_size in one layer
   std::vector<ExtraTensor> extras;

@@ -14,12 +14,21 @@ function toggle(context: Context, id: string): void {
 
 const signs: Record<string, string> = { '*': ' × ', '/': ' ÷ ', '+': ' + ', '-': ' − ', ',': ', ' };
 
-/** A notation cut into names, numbers and signs. */
-const tokensOf = (notation: string): string[] => notation.match(/[A-Za-z_]\w*|\d+(?:\.\d+)?|[^\s\w]/g) ?? [];
+/** A notation cut into names, numbers and signs; ceil(x) becomes ⌈x⌉. */
+function tokensOf(notation: string): string[] {
+  const rounded = notation.replace(/ceil\(([^()]*)\)/g, '⌈$1⌉');
+  return rounded.match(/[A-Za-z_]\w*|\d+(?:\.\d+)?|[^\s\w]/g) ?? [];
+}
+
+/** `P_linear` is written with its second part below the line. */
+function symbolShape(symbol: string): TemplateResult {
+  const [name, ...below] = symbol.split('_');
+  return html`<var>${name}${below.length > 0 ? html`<sub>${below.join(' ')}</sub>` : nothing}</var>`;
+}
 
 function withSymbols({ format }: Context, notation: string) {
   return tokensOf(notation).map((token) => {
-    if (/^[A-Za-z_]/.test(token)) return html`<var>${token}</var>`;
+    if (/^[A-Za-z_]/.test(token)) return symbolShape(token);
     return /^\d/.test(token) ? format.number(Number(token)) : (signs[token] ?? token);
   });
 }
@@ -46,19 +55,25 @@ function sourceLink({ words, catalogue }: Context, id: string) {
   return /^https?:/.test(source.url) ? html`<a href=${source.url} rel="noopener noreferrer" target="_blank">${source.title}</a>` : source.title;
 }
 
-function explanation(context: Context, component: Component): TemplateResult {
+/** The formula with symbols, with numbers, and what the symbols mean; a constant is just its number. */
+function calculation(context: Context, component: Component): TemplateResult {
   const { words, format } = context;
+  const bytes = html`<strong>${format.integer(component.bytes)}</strong> ${words.t('bytes')}`;
+  if (/^\w*$/.test(component.notation)) return html`<p class="formula">${bytes}</p>`;
+  return html`<p class="formula">${withSymbols(context, component.notation)}</p>
+    <p class="formula">= ${withNumbers(context, component)} = ${bytes}</p>
+    <dl class="symbols">${component.terms.map(
+      ({ symbol, value }) => html`<div><dt>${symbolShape(symbol)}</dt><dd><span class="symbol-value">${format.number(value)}</span> ${symbolMeaning(context, symbol)}</dd></div>`,
+    )}${component.notation.includes('ceil(') ? html`<div><dt>⌈ ⌉</dt><dd>${words.t('symbol.ceil')}</dd></div>` : nothing}</dl>`;
+}
+
+function explanation(context: Context, component: Component): TemplateResult {
+  const { words } = context;
   const key = `formula.${component.formula}`;
   return html`<div class="explanation">
     <p>${words.t(`component.${component.id}.text`)}</p>
     ${words.has(key) ? html`<p>${words.t(key)}</p>` : nothing}
-    <p class="formula">${withSymbols(context, component.notation)}</p>
-    <p class="formula">= ${withNumbers(context, component)} = <strong>${format.integer(component.bytes)}</strong> ${words.t('bytes')}</p>
-    ${component.terms.length > 0
-      ? html`<dl class="symbols">${component.terms.map(
-          ({ symbol, value }) => html`<div><dt><var>${symbol}</var></dt><dd><span class="symbol-value">${format.number(value)}</span> ${symbolMeaning(context, symbol)}</dd></div>`,
-        )}</dl>`
-      : nothing}
+    ${calculation(context, component)}
     <p class="provenance"><span class="tag">${words.t(`certainty.${component.certainty}`)}</span> ${words.t(`certainty.${component.certainty}.text`)}
       ${words.t('source')}: ${sourceLink(context, component.source)}</p>
   </div>`;

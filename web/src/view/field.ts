@@ -44,10 +44,10 @@ export function field(context: Context, shape: FieldShape, control: TemplateResu
   </div>`;
 }
 
-export function textControl(context: Context, shape: FieldShape, value: string, onInput: (text: string) => void): TemplateResult {
+export function textControl(context: Context, shape: FieldShape, value: string, onInput: (text: string) => void, placeholder = ''): TemplateResult {
   return html`<input
     type="text" inputmode="decimal" autocomplete="off" spellcheck="false" id=${idOf(shape.pointer)}
-    .value=${live(value)} value=${value}
+    .value=${live(value)} value=${value} placeholder=${placeholder || nothing}
     aria-invalid=${problemsAt(context, shape.pointer).length > 0 ? 'true' : 'false'}
     aria-describedby=${describedBy(context, shape)}
     @input=${(event: Event) => onInput((event.target as HTMLInputElement).value)}

@@ -31,17 +31,19 @@ function segmentsOf(context: Context): Segment[] {
 
 type Scale = ScaleLinear<number, number>;
 
-function segmentShape(context: Context, scale: Scale, { component, start, end }: Segment) {
-  const { words, format } = context;
-  const [x, width] = [scale(start), Math.max(0, scale(end) - scale(start))];
+function segmentShape({ words, format }: Context, scale: Scale, { component, start, end }: Segment) {
+  const width = Math.max(0, scale(end) - scale(start));
+  return svg`<rect class="segment ${colourClass(component.id)}" x=${scale(start)} y=${top} width=${width} height=${height}>
+    <title>${words.t(`component.${component.id}`)}: ${format.bytes(component.bytes)}</title></rect>`;
+}
+
+/** Name and bytes where there is room, the bytes alone where there is less. */
+function segmentLabel({ words, format }: Context, scale: Scale, { component, start, end }: Segment) {
+  const fits = (text: string) => textWidth(text, 12) + 14 < scale(end) - scale(start);
   const [name, value] = [words.t(`component.${component.id}`), format.bytes(component.bytes)];
-  const label = (text: string, y: number, size: number) =>
-    textWidth(text, size) + 14 < width ? svg`<text x=${x + 8} y=${y} class="segment-label" font-size=${size}>${text}</text>` : nothing;
-  const named = textWidth(name, 12) + 14 < width;
-  return svg`<g class=${colourClass(component.id)}>
-    <rect class="segment" x=${x} y=${top} width=${width} height=${height}><title>${name}: ${value}</title></rect>
-    ${named ? label(name, top + 26, 12) : nothing}${label(value, top + (named ? 43 : 35), 12)}
-  </g>`;
+  const label = (text: string, y: number) => svg`<text x=${scale(start) + 8} y=${y} class="segment-label" font-size="12">${text}</text>`;
+  if (fits(name)) return svg`<g class=${colourClass(component.id)}>${label(name, top + 26)}${label(value, top + 43)}</g>`;
+  return fits(value) ? svg`<g class=${colourClass(component.id)}>${label(value, top + 35)}</g>` : nothing;
 }
 
 /** A bracket over each group: static, temporary, around the tensors. */
@@ -92,9 +94,10 @@ function axisShape(context: Context, scale: Scale, extent: number) {
   })}</g>`;
 }
 
-function legend(context: Context, segments: Segment[]): TemplateResult {
+/** What is wide enough to be seen; the table has the rest. */
+function legend(context: Context, scale: Scale, segments: Segment[]): TemplateResult {
   const { words, format } = context;
-  const items = (group: string) => segments.filter((segment) => segment.group === group && segment.component.bytes > 0);
+  const items = (group: string) => segments.filter((segment) => segment.group === group && scale(segment.component.bytes) >= 1);
   return html`<div class="legend">
     ${(['static', 'temporary', 'beyond'] as const).filter((group) => items(group).length > 0).map(
       (group) => html`<div>
@@ -128,11 +131,12 @@ export function memoryBar(context: Context): TemplateResult {
         <rect class="card" x="0" y=${top} width=${usable > 0 ? scale(usable) : width} height=${height} />
         ${segments.map((segment) => segmentShape(context, scale, segment))}
         ${usable > 0 ? limitShape(context, scale, usable, width) : nothing}
+        ${segments.map((segment) => segmentLabel(context, scale, segment))}
         ${['static', 'temporary', 'beyond'].map((group) => groupShape(context, scale, group, segments))}
         ${intervalShape(context, scale)}${axisShape(context, scale, extent)}
       </svg>
     </div>
-    ${legend(context, segments)}
+    ${legend(context, scale, segments)}
     <p class="note">${words.t('chart.units')}</p>
   </figure>`;
 }

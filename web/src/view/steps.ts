@@ -43,9 +43,11 @@ function choiceField(context: Context, option: Option, values: readonly string[]
 function numberField(context: Context, option: Option): TemplateResult {
   const { pointer } = option;
   const shape = shapeOf(context, pointer);
-  const value = context.state.training[pointer] ?? understood(context, pointer) ?? option.default;
+  const value = context.state.training[pointer] ?? option.default;
   const text = typeof value === 'number' ? context.words.t('number', { value }) : String(value ?? '');
-  return field(context, shape, textControl(context, shape, text, (typed) => context.actions.choose(pointer, typed)));
+  const free = option.default === null;
+  const onInput = (typed: string) => context.actions.choose(pointer, free && typed.trim() === '' ? null : typed);
+  return field(context, shape, textControl(context, shape, text, onInput, free ? automatic(context, pointer) : ''));
 }
 
 function switchField(context: Context, option: Option): TemplateResult {
@@ -174,11 +176,11 @@ function methodField(context: Context): TemplateResult {
   </fieldset>`;
 }
 
-const inSight = ['/training/sequence_length', '/training/micro_batch'];
+const inSight = ['/training/trainable_layers', '/training/sequence_length', '/training/micro_batch'];
 const inSightWide = ['/training/precision', '/training/base_weights'];
 
 const detailGroups: readonly [string, readonly string[]][] = [
-  ['adapters', ['/training/lora/rank', '/training/lora/dropout', '/training/lora/targets', '/training/kbit_upcast', '/training/trainable_layers']],
+  ['adapters', ['/training/lora/rank', '/training/lora/dropout', '/training/lora/targets', '/training/kbit_upcast']],
   ['optimizer', ['/training/optimizer/name', '/training/optimizer/states', '/training/optimizer/paged', '/training/optimizer/foreach', '/training/optimizer/in_backward']],
   ['memory', ['/training/recompute', '/training/cross_entropy', '/training/attention', '/training/kernels', '/training/offload/optimizer', '/training/offload/parameters', '/training/offload/activations']],
   ['software', ['/training/framework', '/training/objective', '/training/packing', '/training/global_batch', '/training/compile', '/training/tokens']],
@@ -222,7 +224,8 @@ const gpuGroups: readonly SystemGroup[] = ['workstation', 'pcie_server', 'hgx', 
 function gpuEntry(context: Context, gpu: CatalogueGpu) {
   const { words } = context;
   const status = gpu.status === 'shipping' ? '' : ` (${words.t(`status.${gpu.status}`)})`;
-  return { value: gpu.id, text: `${gpu.name}, ${gpu.memory_gb}\u00a0GB${status}`, group: words.t(`group.${gpu.group}`) };
+  const told = gpu.name.replace(/\s/g, '').includes(`${gpu.memory_gb}GB`);
+  return { value: gpu.id, text: `${gpu.name}${told ? '' : `, ${gpu.memory_gb}\u00a0GB`}${status}`, group: words.t(`group.${gpu.group}`) };
 }
 
 function gpuFields(context: Context): TemplateResult {

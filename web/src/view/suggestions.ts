@@ -29,10 +29,10 @@ function offer(context: Context, suggestion: HardwareSuggestion): TemplateResult
   const { words, format, actions } = context;
   const name = words.t('suggestion.name', { count: suggestion.count, gpu: gpuName(context, suggestion.gpu) });
   return html`<li class="offer verdict-${suggestion.verdict}">
-    <div class="offer-head">${verdictIcon(suggestion.verdict)}<h4>${name}</h4>
-      ${suggestion.status === 'shipping' ? nothing : html`<span class="tag">${words.t(`status.${suggestion.status}`)}</span>`}</div>
+    <div class="offer-head">${verdictIcon(suggestion.verdict)}<h4>${name}</h4></div>
     <p class="offer-figures"><strong>${words.t(`verdict.${suggestion.verdict}`)}</strong>
       ${words.t(suggestion.count > 1 ? 'suggestion.need_each' : 'suggestion.need', { need: format.bytes(suggestion.device.expected), usable: format.bytes(suggestion.usable_bytes) })}</p>
+    ${suggestion.status === 'shipping' ? nothing : html`<p><span class="tag">${words.t(`status.${suggestion.status}`)}</span></p>`}
     ${offers(context, suggestion.systems)}
     <button type="button" class="quiet" aria-label=${words.t('suggestion.choose_this', { name })} @click=${() => actions.chooseGpu(suggestion.gpu, suggestion.count)}>
       ${words.t('suggestion.choose')}</button>
@@ -60,6 +60,17 @@ function offerGroup(context: Context, group: SystemGroup, all: HardwareSuggestio
   </div>`;
 }
 
+/** "Why is my GPU not listed?" */
+function leftOut(context: Context): TemplateResult | typeof nothing {
+  const { words, report } = context;
+  const entries = report.suggestions?.not_fitting ?? [];
+  if (entries.length === 0) return nothing;
+  const reasons = [...new Set(entries.map((entry) => entry.reason))];
+  const names = (reason: string) => entries.filter((entry) => entry.reason === reason).map((entry) => gpuName(context, entry.gpu));
+  return html`<details class="left-out"><summary>${words.t('hardware.left_out')}</summary>
+    <dl>${reasons.map((reason) => html`<div><dt>${words.t(`reason.${reason}`)}</dt><dd>${names(reason).join(', ')}</dd></div>`)}</dl></details>`;
+}
+
 export function hardwareSuggestions(context: Context): TemplateResult {
   const { words, report } = context;
   const systems = report.suggestions?.systems ?? [];
@@ -67,20 +78,22 @@ export function hardwareSuggestions(context: Context): TemplateResult {
     <h2 id="hardware-title">${words.t('hardware.title')}</h2>
     <p>${words.t(systems.length > 0 ? 'hardware.text' : 'hardware.none')}</p>
     <div class="offer-groups">${groups.map((group) => offerGroup(context, group, systems))}</div>
+    ${leftOut(context)}
   </section>`;
 }
 
-function changeText(context: Context, { pointer, from, to }: ChangeSuggestion): string {
+function fromTo(context: Context, { pointer, from, to }: ChangeSuggestion): string {
   const name = (value: string | number | boolean) => valueName(context, pointer, value);
-  return context.words.t('change.from_to', { field: context.words.t(`field.${keyOf(pointer)}`), from: name(from), to: name(to) });
+  return context.words.t('change.from_to', { from: name(from), to: name(to) });
 }
 
 function changeItem(context: Context, change: ChangeSuggestion): TemplateResult {
   const { words, format, actions } = context;
-  const text = changeText(context, change);
+  const field = words.t(`field.${keyOf(change.pointer)}`);
+  const text = `${field}, ${fromTo(context, change)}`;
   const told = `change.${change.id}`;
   return html`<li class="change verdict-${change.verdict}">
-    <div class="offer-head">${verdictIcon(change.verdict)}<h3>${text}</h3></div>
+    <div class="offer-head">${verdictIcon(change.verdict)}<h3>${field}<span>${fromTo(context, change)}</span></h3></div>
     ${words.has(told) ? html`<p>${words.t(told)}</p>` : nothing}
     <p class="offer-figures">${words.t('change.saves', { saved: format.bytes(change.saved_bytes), need: format.bytes(change.device.expected) })}
       <strong>${words.t(`verdict.${change.verdict}`)}</strong></p>
@@ -89,7 +102,7 @@ function changeItem(context: Context, change: ChangeSuggestion): TemplateResult 
 }
 
 export function changeSuggestions(context: Context): TemplateResult | typeof nothing {
-  const changes = context.report.suggestions?.changes ?? [];
+  const changes = (context.report.suggestions?.changes ?? []).filter((change) => context.format.shows(change.saved_bytes));
   if (changes.length === 0) return nothing;
   return html`<section class="panel" id="changes" aria-labelledby="changes-title" tabindex="-1">
     <h2 id="changes-title">${context.words.t('change.title')}</h2>

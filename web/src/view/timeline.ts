@@ -72,7 +72,7 @@ function chart(context: Context, events: TimelineEvent[]): TemplateResult {
 
 function phaseShape({ words }: Context, phase: string, start: number, end: number) {
   const text = words.t(`phase.${phase}`);
-  const fits = textWidth(text, 12) < end - start;
+  const fits = textWidth(text, 12) < end - start + 8;
   return svg`<g class="phase"><line x1=${start} x2=${start} y1=${margin.top} y2=${bottom + 10} />
     ${fits ? svg`<text x=${(start + end) / 2} y=${bottom + 22} font-size="12" text-anchor="middle">${text}</text>` : nothing}</g>`;
 }

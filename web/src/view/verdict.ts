@@ -31,11 +31,17 @@ function modelLabel(context: Context): string {
   return words.t('model.unnamed', { size: parameterCount(context, model.parameters) });
 }
 
+function methodInSentence(context: Context): string {
+  const method = context.report.request?.training?.method;
+  const key = `sentence.method.${method}`;
+  return context.words.has(key) ? context.words.t(key) : valueName(context, '/training/method', method);
+}
+
 function verdictText(context: Context): string {
   const { words, format, report } = context;
   const { device } = report.memory!.per_gpu;
   const count = report.request?.hardware?.count ?? 1;
-  const training = words.t('verdict.training', { model: modelLabel(context), method: valueName(context, '/training/method', report.request?.training?.method) });
+  const training = words.t('verdict.training', { model: modelLabel(context), method: methodInSentence(context) });
   const need = words.t('verdict.need', { count, training, need: format.bytes(device.expected), interval: format.interval(device) });
   const { fit } = report;
   if (!fit) return `${need} ${words.t('verdict.needed.text')}`;

@@ -1,0 +1,476 @@
+#include <doctest/doctest.h>
+#include <algorithm>
+#include <array>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "parse.hpp"
+#include "request.hpp"
+
+namespace vramplan {
+namespace {
+
+Json parsed(std::string_view text) {
+  const Result<Json> read = parse_document(text);
+  REQUIRE(read.ok());
+  return read.value();
+}
+
+// A small request that has no problem; tests spoil one field of it.
+Json sound() {
+  return parsed(R"({
+    "model": "meta-llama/Llama-3.1-8B",
+    "training": {"method": "lora", "lora": {"rank": 8}, "sequence_length": 1024, "micro_batch": 2},
+    "hardware": {"gpu": "h100-sxm-80gb", "count": 2},
+    "layout": {"dp": 2, "zero": 3}})");
+}
+
+Json with(std::string_view pointer, const Json& value) {
+  Json request = sound();
+  request[Json::json_pointer(std::string(pointer))] = value;
+  return request;
+}
+
+std::vector<std::string> listed(const Problems& problems) {
+  std::vector<std::string> lines;
+  for (const Problem& problem : problems) lines.push_back(std::string(name_of(problem.code)) + " " + problem.pointer);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+std::vector<std::string> problems_of(const Json& request) { return listed(read_request(request).problems()); }
+
+using Lines = std::vector<std::string>;
+
+std::string argument(const Problem& problem, std::string_view name) {
+  for (const ProblemArgument& a : problem.arguments) {
+    if (a.name != name) continue;
+    if (const auto* text = std::get_if<std::string>(&a.value)) return *text;
+    if (const auto* number = std::get_if<std::int64_t>(&a.value)) return std::to_string(*number);
+    return std::to_string(std::get<double>(a.value));
+  }
+  return "(none)";
+}
+
+Problem problem_of(const Json& request) {
+  const Result<PlanRequest> read = read_request(request);
+  REQUIRE(read.problems().size() == 1);
+  return read.problems().front();
+}
+
+const char* const kLlama =
+    R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+                               "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100})";
+
+Json with_config(std::string_view field, const Json& value) {
+  Json config = parsed(kLlama);
+  config[std::string(field)] = value;
+  return with("/model", {{"config", config}});
+}
+
+Json without_config(std::string_view field) {
+  Json config = parsed(kLlama);
+  config.erase(std::string(field));
+  return with("/model", {{"config", config}});
+}
+
+// ---- what reads well
+
+TEST_CASE("the request of the contract reads, once what is not modelled yet is replaced") {
+  const Json request = parsed(R"({
+    "model": "meta-llama/Llama-3.1-8B",
+    "training": {
+      "objective": "sft", "method": "qlora", "framework": "transformers", "precision": "bf16_amp",
+      "base_weights": "nf4_dq",
+      "optimizer": {"name": "adamw", "states": "fp32", "paged": false, "foreach": false, "in_backward": false},
+      "lora": {"rank": 16, "targets": ["all-linear"], "dropout": 0.0},
+      "sequence_length": 2048, "micro_batch": 1, "global_batch": 16, "packing": true, "recompute": "full",
+      "attention": "flash", "cross_entropy": "full_logits", "kernels": "eager", "kbit_upcast": true, "compile": false,
+      "trainable_layers": null, "offload": {"optimizer": false, "parameters": false, "activations": false},
+      "tokens": 1e8},
+    "hardware": {"gpu": "h100-sxm-80gb", "count": 8, "per_node": 8},
+    "layout": {"dp": 8, "zero": 3, "tp": 1, "sp": false, "pp": 1, "vpp": 1, "cp": 1, "ep": 1}})");
+  const Result<PlanRequest> read = read_request(request);
+  CHECK(listed(read.problems()) == Lines{});
+  REQUIRE(read.ok());
+  const TrainingChoice& t = read.value().training;
+  CHECK(std::get<ModelById>(read.value().model).id == "meta-llama/Llama-3.1-8B");
+  CHECK(t.method == Method::qlora);
+  CHECK(t.base_weights == WeightFormat::nf4_dq);
+  CHECK(t.optimizer.states == StateFormat::fp32);
+  CHECK(t.optimizer.foreach == false);
+  CHECK(t.lora.targets == Lines{"all-linear"});
+  CHECK(t.global_batch == 16);
+  CHECK(t.attention == AttentionKernel::flash);
+  CHECK(!t.trainable_layers);
+  CHECK(t.tokens == 1e8);
+  CHECK(read.value().hardware->per_node == 8);
+  CHECK(read.value().layout->zero == 3);
+}
+
+TEST_CASE("a model alone is a request") {
+  const Result<PlanRequest> read = read_request(parsed(R"({"model": "x"})"));
+  REQUIRE(read.ok());
+  CHECK(!read.value().hardware);
+  CHECK(!read.value().layout);
+  CHECK(read.value().training.lora.rank == 16);
+}
+
+TEST_CASE("a model by id with overrides, by size, by config") {
+  const Json by_id = {{"id", "x"}, {"overrides", {{"num_hidden_layers", 12}, {"tie_word_embeddings", true}}}};
+  const Result<PlanRequest> overridden = read_request(with("/model", by_id));
+  REQUIRE(overridden.ok());
+  const auto& model = std::get<ModelById>(overridden.value().model);
+  CHECK(model.overrides.num_hidden_layers == 12);
+  CHECK(model.overrides.tie_word_embeddings == true);
+  CHECK(!model.overrides.hidden_size);
+
+  const Result<PlanRequest> sized = read_request(with("/model", parsed(R"({"parameters": 7e9})")));
+  REQUIRE(sized.ok());
+  CHECK(std::get<ModelBySize>(sized.value().model).parameters == Params(7'000'000'000));
+
+  const Result<PlanRequest> imported = read_request(with("/model", {{"config", parsed(kLlama)}}));
+  REQUIRE(imported.ok());
+  CHECK(std::get<ModelByConfig>(imported.value().model).model_type == "llama");
+  CHECK(std::get<ModelByConfig>(imported.value().model).architecture.hidden_size == 64);
+}
+
+TEST_CASE("adapter targets are read as people write them") {
+  const auto targets_of = [](const Json& targets) {
+    const Result<PlanRequest> read = read_request(with("/training/lora/targets", targets));
+    REQUIRE(read.ok());
+    return read.value().training.lora.targets;
+  };
+  CHECK(targets_of("all-linear") == Lines{"all-linear"});
+  CHECK(targets_of({"q", "v"}) == Lines{"q", "v"});
+  CHECK(targets_of({"q_proj", "v_proj", "q"}) == Lines{"q", "v"});
+  CHECK(targets_of("q, v,o,mlp") == Lines{"q", "v", "o", "gate", "up", "down", "gate_up"});
+  CHECK(targets_of({"q,k,v,o,mlp,lm_head"}).back() == "head");
+  CHECK(targets_of({"query_key_value"}) == Lines{"qkv"});
+  CHECK(targets_of({"Wqkv"}) == Lines{"qkv"});
+  CHECK(targets_of({"c_attn", "attn.c_proj"}) == Lines{"qkv", "o"});
+  CHECK(targets_of({"transformer.h.3.mlp.c_proj"}) == Lines{"down"});
+  CHECK(targets_of({"c_proj"}) == Lines{"o", "down"});
+  CHECK(targets_of({"model.embed_tokens"}) == Lines{"embedding"});
+  CHECK(targets_of({"kv_a_proj_with_mqa"}) == Lines{"kv_a"});
+}
+
+// ---- each code
+
+TEST_CASE("the document is an object with a model") {
+  CHECK(problems_of(Json::array()) == Lines{"wrong_type "});
+  CHECK(problems_of(Json::object()) == Lines{"missing_field /model"});
+  CHECK(problems_of(with("/model", nullptr)) == Lines{"wrong_type /model"});
+  CHECK(problems_of(with("/model", 7)) == Lines{"wrong_type /model"});
+  CHECK(problems_of(with("/model", Json::object())) == Lines{"missing_field /model/id"});
+  CHECK(problems_of(with("/training", "lora")) == Lines{"wrong_type /training"});
+}
+
+TEST_CASE("an unknown field names the closest known one") {
+  const Problem problem = problem_of(with("/training/sequence_lenght", 5));
+  CHECK(problem.code == ProblemCode::unknown_field);
+  CHECK(problem.pointer == "/training/sequence_lenght");
+  CHECK(argument(problem, "closest") == "sequence_length");
+}
+
+TEST_CASE("numbers are whole where whole is wanted, and in range") {
+  CHECK(problems_of(with("/training/micro_batch", 1.5)) == Lines{"not_an_integer /training/micro_batch"});
+  CHECK(problems_of(with("/training/micro_batch", 0)) == Lines{"out_of_range /training/micro_batch"});
+  CHECK(problems_of(with("/training/micro_batch", -1)) == Lines{"out_of_range /training/micro_batch"});
+  CHECK(problems_of(with("/training/sequence_length", 1e30)) == Lines{"out_of_range /training/sequence_length"});
+  CHECK(problems_of(with("/training/sequence_length", "1024")) == Lines{"wrong_type /training/sequence_length"});
+  CHECK(problems_of(with("/training/sequence_length", true)) == Lines{"wrong_type /training/sequence_length"});
+  CHECK(problems_of(with("/training/lora/dropout", 1.5)) == Lines{"out_of_range /training/lora/dropout"});
+  CHECK(problems_of(with("/training/lora/rank", 0)) == Lines{"out_of_range /training/lora/rank"});
+  CHECK(problems_of(with("/training/tokens", -5)) == Lines{"out_of_range /training/tokens"});
+  CHECK(problems_of(with("/layout/zero", 4)) == Lines{"out_of_range /layout/zero"});
+  CHECK(problems_of(with("/hardware/count", 1'000'000)) == Lines{"out_of_range /hardware/count"});
+  CHECK(problems_of(with("/model", {{"parameters", 5}})) == Lines{"out_of_range /model/parameters"});
+  CHECK(read_request(with("/training/sequence_length", 2048.0)).ok());
+}
+
+TEST_CASE("null is the default") {
+  for (const char* pointer : {"/training/lora/dropout", "/training/lora/targets", "/training/base_weights",
+                              "/training/optimizer", "/training/optimizer/foreach", "/hardware", "/layout"}) {
+    CAPTURE(pointer);
+    CHECK(problems_of(with(pointer, nullptr)) == Lines{});
+  }
+}
+
+TEST_CASE("an unknown value says what is allowed") {
+  const Problem problem = problem_of(with("/training/method", "LoRA"));
+  CHECK(problem.code == ProblemCode::unknown_value);
+  CHECK(argument(problem, "value") == "LoRA");
+  CHECK(argument(problem, "allowed").find("qlora") != std::string::npos);
+  CHECK(problems_of(with("/training/lora/targets", {"q", "nose"})) == Lines{"unknown_value /training/lora/targets/1"});
+  CHECK(problems_of(with("/training/lora/targets", "")) == Lines{"unknown_value /training/lora/targets"});
+  CHECK(problems_of(with("/training/lora/targets", Json::array())) == Lines{"out_of_range /training/lora/targets"});
+  CHECK(problems_of(with("/training/lora/targets", Json(std::vector<int>(1000, 1)))) ==
+        Lines{"out_of_range /training/lora/targets"});
+}
+
+TEST_CASE("a model is given in one way") {
+  CHECK(problems_of(with("/model", {{"id", "x"}, {"parameters", 7e9}})) == Lines{"inconsistent /model/id"});
+  CHECK(problems_of(with("/model", {{"parameters", 7e9}, {"overrides", Json::object()}})) ==
+        Lines{"inconsistent /model/overrides"});
+  CHECK(problems_of(with("/model", {{"id", "x"}, {"overrides", {{"num_layers", 3}, {"head_dim", 0}}}})) ==
+        Lines{"out_of_range /model/overrides/head_dim", "unknown_field /model/overrides/num_layers"});
+}
+
+TEST_CASE("the contract's values that are not modelled are known and refused by name") {
+  struct Row {
+    const char* pointer;
+    Json value;
+  };
+  const Row rows[] = {
+      {"/training/objective", "grpo"},
+      {"/training/objective", "reward"},
+      {"/training/method", "galore"},
+      {"/training/framework", "megatron"},
+      {"/training/precision", "fp8"},
+      {"/training/precision", "fp16"},
+      {"/training/base_weights", "mxfp4"},
+      {"/training/base_weights", "fp8"},
+      {"/training/optimizer/name", "muon"},
+      {"/training/optimizer/name", "adam_mini"},
+      {"/training/optimizer/states", "int4"},
+      {"/training/optimizer/states", "fp16"},
+      {"/training/recompute", "selective"},
+      {"/training/cross_entropy", "fused"},
+      {"/training/attention", "flex"},
+      {"/training/compile", true},
+      {"/training/offload/optimizer", true},
+      {"/training/offload/parameters", true},
+      {"/training/offload/activations", true},
+      {"/training/optimizer/in_backward", true},
+      {"/layout/sp", true},
+      {"/layout/vpp", 2},
+      {"/layout/ep", 2},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.pointer);
+    CAPTURE(row.value.dump());
+    const Problem problem = problem_of(with(row.pointer, row.value));
+    CHECK(problem.code == ProblemCode::not_supported);
+    CHECK(problem.pointer == row.pointer);
+    CHECK(argument(problem, "field") == std::string(row.pointer).substr(std::string(row.pointer).rfind('/') + 1));
+    CHECK(argument(problem, "value") == (row.value.is_string() ? row.value.get<std::string>() : row.value.dump()));
+  }
+}
+
+TEST_CASE("method and base weights agree") {
+  const auto problems_with = [](const char* method, const char* weights) {
+    Json request = with("/training/method", method);
+    request["training"]["base_weights"] = weights;
+    return problems_of(request);
+  };
+  const Lines mismatch = {"method_mismatch /training/base_weights"};
+  CHECK(problems_with("qlora", "bf16") == mismatch);
+  CHECK(problems_with("full", "nf4") == mismatch);
+  CHECK(problems_with("full", "bf16") == Lines{});
+  CHECK(problems_with("full", "fp16") == Lines{"not_supported /training/base_weights"});
+  CHECK(problems_with("lora", "fp16") == Lines{});
+  CHECK(problems_with("lora", "int8") == Lines{});
+  CHECK(problems_with("qlora", "nf4_dq") == Lines{});
+  CHECK(problems_of(with("/training/method", "qlora")) == Lines{});
+  CHECK(problems_of(with("/training/method", "freeze")) == Lines{"missing_field /training/trainable_layers"});
+}
+
+TEST_CASE("layout, hardware and batch agree") {
+  const Problem ranks = problem_of(with("/layout/dp", 4));
+  CHECK(ranks.code == ProblemCode::layout_mismatch);
+  CHECK(ranks.pointer == "/layout");
+  CHECK(argument(ranks, "product") == "4");
+  CHECK(argument(ranks, "count") == "2");
+  CHECK(problems_of(with("/training/global_batch", 6)) == Lines{"inconsistent /training/global_batch"});
+  CHECK(problems_of(with("/training/global_batch", 8)) == Lines{});
+  Json alone = with("/layout", {{"zero", 3}});
+  alone["hardware"]["count"] = 1;
+  CHECK(problems_of(alone) == Lines{});  // ZeRO on one GPU does nothing, and harms nothing
+}
+
+TEST_CASE("the largest layout does not overflow") {
+  Json request = with("/layout", {{"dp", 131072}, {"tp", 131072}, {"pp", 131072}, {"cp", 131072}});
+  request["training"]["global_batch"] = 16'777'216;
+  const Lines problems = problems_of(request);
+  CHECK(std::count(problems.begin(), problems.end(), "layout_mismatch /layout") == 1);
+}
+
+TEST_CASE("all problems at once") {
+  const Json request = parsed(R"({
+    "model": {"config": {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": "four",
+                         "num_hidden_layers": 0, "vocab_size": 100}},
+    "training": {"method": "qlora", "base_weights": "bf16", "precision": "fp8", "micro_batch": 0, "colour": "red",
+                 "optimizer": {"name": "adam"}, "lora": {"rank": 2.5, "targets": ["q", "nose", 3]}},
+    "hardware": {"count": 4},
+    "layout": {"dp": 2, "zero": 9},
+    "extra": 1})");
+  CHECK(problems_of(request) == Lines{
+                                    "method_mismatch /training/base_weights",
+                                    "missing_field /hardware/gpu",
+                                    "not_an_integer /training/lora/rank",
+                                    "not_supported /training/precision",
+                                    "out_of_range /layout/zero",
+                                    "out_of_range /model/config/num_hidden_layers",
+                                    "out_of_range /training/micro_batch",
+                                    "unknown_field /extra",
+                                    "unknown_field /training/colour",
+                                    "unknown_value /training/lora/targets/1",
+                                    "unknown_value /training/optimizer/name",
+                                    "wrong_type /model/config/num_attention_heads",
+                                    "wrong_type /training/lora/targets/2",
+                                });
+}
+
+// ---- config.json
+
+TEST_CASE("what is no config.json, or of an unknown dialect, says so") {
+  const auto problem_with = [](const char* config) { return problem_of(with("/model", {{"config", parsed(config)}})); };
+  CHECK(problem_with("{}").code == ProblemCode::not_a_config);
+  CHECK(problem_with(R"({"name": "x", "version": "1.0"})").code == ProblemCode::not_a_config);
+  CHECK(problem_with("[]").code == ProblemCode::wrong_type);
+  CHECK(problem_with(R"({"hidden_size": 64})").pointer == "/model/config/model_type");
+  CHECK(problem_with(R"({"model_type": 3})").code == ProblemCode::wrong_type);
+  const Problem unknown = problem_with(R"({"model_type": "bert", "hidden_size": 768})");
+  CHECK(unknown.code == ProblemCode::unknown_dialect);
+  CHECK(argument(unknown, "value") == "bert");
+}
+
+TEST_CASE("sizes of a config.json are there, whole, and in range") {
+  constexpr std::array kFields = {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
+                                  "intermediate_size"};
+  for (const std::string field : kFields) {
+    CAPTURE(field);
+    const std::string at = " /model/config/" + field;
+    CHECK(problems_of(without_config(field)) == Lines{"missing_field" + at});
+    CHECK(problems_of(with_config(field, nullptr)) == Lines{"missing_field" + at});
+    CHECK(problems_of(with_config(field, 0)) == Lines{"out_of_range" + at});
+    CHECK(problems_of(with_config(field, -1)) == Lines{"out_of_range" + at});
+    CHECK(problems_of(with_config(field, 1e12)) == Lines{"out_of_range" + at});
+    CHECK(problems_of(with_config(field, 1'000'000'000'000)) == Lines{"out_of_range" + at});
+    CHECK(problems_of(with_config(field, 2.5)) == Lines{"not_an_integer" + at});
+    CHECK(problems_of(with_config(field, "32")) == Lines{"wrong_type" + at});
+    CHECK(problems_of(with_config(field, Json::array({32}))) == Lines{"wrong_type" + at});
+  }
+}
+
+TEST_CASE("a dialect is asked for the fields by its own names") {
+  const Json gpt2 = parsed(R"({"model_type": "gpt2", "n_embd": 64, "vocab_size": 100, "n_layer": 1000000000000})");
+  CHECK(problems_of(with("/model", {{"config", gpt2}})) ==
+        Lines{"missing_field /model/config/n_head", "out_of_range /model/config/n_layer"});
+}
+
+TEST_CASE("sizes of a config.json agree") {
+  CHECK(problems_of(with_config("num_key_value_heads", 3)) == Lines{"inconsistent /model/config/num_key_value_heads"});
+  CHECK(problems_of(with_config("num_key_value_heads", 8)) == Lines{"inconsistent /model/config/num_key_value_heads"});
+  CHECK(problems_of(with_config("hidden_size", 66)) == Lines{"inconsistent /model/config/num_attention_heads"});
+  Json config = parsed(kLlama);
+  config["hidden_size"] = 66;
+  config["head_dim"] = 16;
+  CHECK(problems_of(with("/model", {{"config", config}})) == Lines{});
+}
+
+TEST_CASE("other fields of a config.json are nobody's business") {
+  CHECK(problems_of(with_config("rope_theta", "what")) == Lines{});
+  CHECK(problems_of(with_config("torch_dtype", Json::array())) == Lines{});
+  CHECK(problems_of(with_config("hidden_act", "mish")) == Lines{"unknown_value /model/config/hidden_act"});
+  CHECK(problems_of(with_config("attention_bias", "no")) == Lines{"wrong_type /model/config/attention_bias"});
+}
+
+TEST_CASE("patterns of layers are checked") {
+  Json config = parsed(kLlama);
+  config["model_type"] = "olmo3";
+  const auto problems_with = [&](const Json& layers) {
+    config["layer_types"] = layers;
+    return problems_of(with("/model", {{"config", config}}));
+  };
+  CHECK(problems_with({"sliding_attention", "full_attention"}) == Lines{});
+  CHECK(problems_with({"full_attention"}) == Lines{"inconsistent /model/config/layer_types"});
+  CHECK(problems_with({"full_attention", "mamba"}) == Lines{"unknown_value /model/config/layer_types/1"});
+  CHECK(problems_with({"full_attention", 5}) == Lines{"wrong_type /model/config/layer_types/1"});
+  CHECK(problems_with("full_attention") == Lines{"wrong_type /model/config/layer_types"});
+}
+
+TEST_CASE("a config of text and vision is read at its own pointers") {
+  Json config = {{"model_type", "gemma3"}, {"text_config", parsed(kLlama)}, {"vision_config", Json::object()}};
+  config["text_config"]["model_type"] = "gemma3_text";
+  config["text_config"]["num_hidden_layers"] = 0;
+  CHECK(problems_of(with("/model", {{"config", config}})) ==
+        Lines{"missing_field /model/config/vision_config/hidden_size",
+              "missing_field /model/config/vision_config/intermediate_size",
+              "missing_field /model/config/vision_config/num_hidden_layers",
+              "out_of_range /model/config/text_config/num_hidden_layers"});
+  config["text_config"]["model_type"] = "bert";
+  config.erase("vision_config");
+  CHECK(problems_of(with("/model", {{"config", config}})) ==
+        Lines{"missing_field /model/config/vision_config", "unknown_dialect /model/config/text_config/model_type"});
+  config.erase("text_config");
+  CHECK(problems_of(with("/model", {{"config", config}})) ==
+        Lines{"missing_field /model/config/text_config", "missing_field /model/config/vision_config"});
+}
+
+TEST_CASE("the largest sizes give a problem and no number") {
+  const Json config = parsed(R"({"model_type": "mixtral", "hidden_size": 1048576, "intermediate_size": 1048576,
+      "num_hidden_layers": 10000, "num_attention_heads": 65536, "num_key_value_heads": 65536, "vocab_size": 16777216,
+      "head_dim": 1048576, "num_local_experts": 65536, "num_experts_per_tok": 65536})");
+  CHECK(problems_of(with("/model", {{"config", config}})) == Lines{"too_large /model/config"});
+}
+
+// ---- defaults
+
+TEST_CASE("base weights and states follow from the method and the precision") {
+  struct Row {
+    Method method;
+    FrameworkId framework;
+    Precision precision;
+    WeightFormat weights;
+    StateFormat states;
+  };
+  using enum FrameworkId;
+  const Row rows[] = {
+      {Method::full, transformers, Precision::fp32, WeightFormat::fp32, StateFormat::fp32},
+      {Method::full, transformers, Precision::bf16_amp, WeightFormat::fp32, StateFormat::fp32},
+      {Method::full, transformers, Precision::fp16_amp, WeightFormat::fp32, StateFormat::fp32},
+      {Method::full, transformers, Precision::bf16, WeightFormat::bf16, StateFormat::bf16},
+      {Method::lora, transformers, Precision::bf16_amp, WeightFormat::bf16, StateFormat::fp32},
+      {Method::lora, transformers, Precision::fp16_amp, WeightFormat::fp16, StateFormat::fp32},
+      {Method::dora, transformers, Precision::fp32, WeightFormat::fp32, StateFormat::fp32},
+      {Method::lora, transformers, Precision::bf16, WeightFormat::bf16, StateFormat::fp32},
+      {Method::lora, torchtune, Precision::bf16, WeightFormat::bf16, StateFormat::bf16},
+      {Method::qlora, transformers, Precision::bf16_amp, WeightFormat::nf4, StateFormat::fp32},
+  };
+  for (const Row& row : rows) {
+    PlanRequest request;
+    request.training.method = row.method;
+    request.training.framework = row.framework;
+    request.training.precision = row.precision;
+    const TrainingChoice t = resolve_defaults(request).training;
+    CAPTURE(name_of(row.method));
+    CAPTURE(name_of(row.precision));
+    CHECK(t.base_weights == row.weights);
+    CHECK(t.optimizer.states == row.states);
+    CHECK(t.kbit_upcast == (row.method == Method::qlora));
+    CHECK(!t.optimizer.foreach);
+  }
+}
+
+TEST_CASE("what was chosen stays") {
+  PlanRequest request;
+  request.training.method = Method::full;
+  request.training.base_weights = WeightFormat::bf16;
+  request.training.optimizer.states = StateFormat::int8;
+  request.training.kbit_upcast = true;
+  const TrainingChoice t = resolve_defaults(request).training;
+  CHECK(t.base_weights == WeightFormat::bf16);
+  CHECK(t.optimizer.states == StateFormat::int8);
+  CHECK(t.kbit_upcast == true);
+
+  request.training.optimizer.name = OptimizerName::adafactor;
+  request.training.optimizer.states = StateFormat::factored;
+  CHECK(check_request(request).empty());
+  CHECK(resolve_defaults(request).training.optimizer.states == StateFormat::fp32);
+}
+
+}  // namespace
+}  // namespace vramplan
