@@ -7,6 +7,8 @@ namespace {
 
 constexpr Component kGradients = Component::gradients;
 
+bool has_adapters(const Run& run) { return run.adapter_targets != 0; }
+
 BlockContext context_of(const Run& run, bool trained_layer) {
   BlockContext c;
   const bool sharded = run.sharding.weights > 1;
@@ -45,14 +47,21 @@ std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
   const bool checkpointed = run.training.recompute == Recompute::full;
   Dim first = 0;
   for (const LayerGroup& group : run.model->groups) {
-    const Dim frozen = std::clamp<Dim>(first_trained - first, 0, group.count);
-    const auto push = [&](Dim at, Dim count, bool trained) {
+    const auto push = [&](Dim at, Dim count, bool trained, bool gradient_enters) {
       if (count == 0) return;
-      const Graph graph = block_graph(context_of(run, trained), group, checkpointed && trained);
+      BlockContext context = context_of(run, trained);
+      context.gradient_enters = gradient_enters;
+      const Graph graph = block_graph(context, group, checkpointed && trained);
       stacks.push_back({at, count, trained, graph, profile(graph)});
     };
-    push(first, frozen, false);
-    push(first + frozen, group.count - frozen, true);
+    const Dim frozen = std::clamp<Dim>(first_trained - first, 0, group.count);
+    push(first, frozen, false, false);
+    // The first layer that trains: nothing below it needs a gradient, unless a checkpoint asks for one at its input
+    // (enable_input_require_grads) or the embedding is trained.
+    const bool starts = first + frozen == first_trained && run.training.method != Method::full && !(checkpointed && has_adapters(run));
+    const Dim edge = starts ? std::min<Dim>(1, group.count - frozen) : 0;
+    push(first + frozen, edge, true, false);
+    push(first + frozen + edge, group.count - frozen - edge, true, true);
     first += group.count;
   }
   return stacks;

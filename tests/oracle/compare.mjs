@@ -22,8 +22,12 @@ export function compare(rows, binary) {
     .filter(({ report }) => report.problems.length === 0)
     .map(({ run, report }) => {
       const events = report.timeline;
-      const live = (event, block) => events.find((e) => e.event === event && (block === undefined || e.block === block)).live_bytes;
-      const saved = live('forward_block', 1) - live('forward_block', 0);
+      // What one more block adds; autocast's weight cache is no saved tensor.
+      const kept = (block) => {
+        const event = events.find((e) => e.event === 'forward_block' && e.block === block);
+        return event.live_bytes - (run.request.training.recompute === 'full' ? (event.by_component.autocast_weights ?? 0) : 0);
+      };
+      const saved = kept(1) - kept(0);
       const measuredSaved = run.saved_bytes_per_block[0];
       return {
         id: run.id,

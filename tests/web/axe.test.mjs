@@ -17,15 +17,24 @@ after(async () => {
 async function violations(page) {
   await page.evaluate(axeSource);
   const result = await page.evaluate(() =>
-    globalThis.axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }),
+    globalThis.axe.run(document, {
+      runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
+    }),
   );
-  return result.violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(' | ')}`);
+  return result.violations.map(
+    ({ id, nodes }) =>
+      `${id}: ${nodes
+        .slice(0, 3)
+        .map((node) => node.html.slice(0, 160))
+        .join(' | ')}`,
+  );
 }
 
 const labels = { nl: 'Micro-batch per GPU', en: 'Micro-batch per GPU' };
 
 async function openEverything(page) {
-  for (const summary of await page.locator('details > summary').all()) if (await summary.isVisible()) await summary.click();
+  for (const summary of await page.locator('details > summary').all())
+    if (await summary.isVisible()) await summary.click();
   for (const expander of await page.locator('.expander').all()) await expander.click();
 }
 

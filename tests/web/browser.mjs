@@ -4,16 +4,21 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
 export const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..');
-export const site = process.env.VRAMPLAN_SITE ?? join(root, 'web', 'dist');
-export const offlinePage = join(site, 'offline', 'vramplan.html');
+const site = process.env.VRAMPLAN_SITE ?? join(root, 'web', 'dist', 'site');
+export const offlinePage = join(site, '..', 'offline', 'vramplan.html');
 
 const require = createRequire(join(root, 'web', 'package.json'));
 const { chromium } = require('playwright-core');
 export const axeSource = require('axe-core').source;
 
 const flags = [
-  '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-  '--disable-component-update', '--disable-sync',
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
 ];
 
 export const startBrowser = () =>
@@ -21,7 +26,7 @@ export const startBrowser = () =>
 
 export async function startServer() {
   const { serve } = await import(pathToFileURL(join(root, 'web', 'server.mjs')).href);
-  return serve(join(site, 'site'));
+  return serve(site);
 }
 
 export const fileUrl = (path) => pathToFileURL(path).href;
@@ -35,7 +40,9 @@ export async function newPage(browser, options = {}) {
   page.on('pageerror', (error) => page.complaints.push(`error: ${error.message}`));
   await page.addInitScript(() => {
     globalThis.violations = [];
-    document.addEventListener('securitypolicyviolation', (event) => globalThis.violations.push(`${event.violatedDirective} ${event.blockedURI}`));
+    document.addEventListener('securitypolicyviolation', (event) =>
+      globalThis.violations.push(`${event.violatedDirective} ${event.blockedURI}`),
+    );
   });
   return page;
 }

@@ -8,7 +8,9 @@ import { test } from 'node:test';
 import { root } from './browser.mjs';
 
 const read = (...path) => readFileSync(join(root, ...path), 'utf8');
-const words = Object.fromEntries(['nl', 'en'].map((language) => [language, JSON.parse(read('web', 'src', 'i18n', `${language}.json`))]));
+const words = Object.fromEntries(
+  ['nl', 'en'].map((language) => [language, JSON.parse(read('web', 'src', 'i18n', `${language}.json`))]),
+);
 
 /** The names of an enumeration: the table that the core writes them from. */
 function namesOf(enumeration) {
@@ -26,7 +28,11 @@ function namesOf(enumeration) {
 }
 
 function assertWords(keys) {
-  const missing = [...new Set(keys)].flatMap((key) => Object.keys(words).filter((language) => !words[language][key]?.trim()).map((language) => `${language}: ${key}`));
+  const missing = [...new Set(keys)].flatMap((key) =>
+    Object.keys(words)
+      .filter((language) => !words[language][key]?.trim())
+      .map((language) => `${language}: ${key}`),
+  );
   assert.deepEqual(missing, []);
 }
 
@@ -36,7 +42,8 @@ test('both languages have the same keys, in the same order', () => {
 
 test('both languages use the same arguments', () => {
   const argumentsOf = (text) => [...new Set(text.match(/\{\w+\}/g) ?? [])].sort();
-  for (const key of Object.keys(words.nl)) assert.deepEqual(argumentsOf(words.nl[key]), argumentsOf(words.en[key]), key);
+  for (const key of Object.keys(words.nl))
+    assert.deepEqual(argumentsOf(words.nl[key]), argumentsOf(words.en[key]), key);
 });
 
 test('a text with plurals has both forms', () => {
@@ -47,7 +54,8 @@ test('a text with plurals has both forms', () => {
 
 test('no text is empty or holds markup', () => {
   for (const [language, texts] of Object.entries(words)) {
-    for (const [key, text] of Object.entries(texts)) assert.ok(text.trim() !== '' && !/<\/?[a-z]/i.test(text), `${language}: ${key}`);
+    for (const [key, text] of Object.entries(texts))
+      assert.ok(text.trim() !== '' && !/<\/?[a-z]/i.test(text), `${language}: ${key}`);
   }
 });
 
@@ -85,31 +93,56 @@ test('every component has an explanation, a formula in words and a colour', () =
   for (const name of names) assert.ok(styles.includes(`.c-${name}`), `styles.css: .c-${name}`);
 });
 
-test('every symbol has a meaning', () => assertWords(namesOf('Symbol').filter((name) => name !== 'one' && name !== '1').map((name) => `symbol.${name}`)));
+test('every symbol has a meaning', () =>
+  assertWords(
+    namesOf('Symbol')
+      .filter((name) => name !== 'one' && name !== '1')
+      .map((name) => `symbol.${name}`),
+  ));
 
 const binary = process.env.VRAMPLAN_BIN;
-const ask = (arguments_, input) => JSON.parse(execFileSync(binary, arguments_, { input, encoding: 'utf8', maxBuffer: 1 << 28 }));
+const ask = (arguments_, input) =>
+  JSON.parse(execFileSync(binary, arguments_, { input, encoding: 'utf8', maxBuffer: 1 << 28 }));
 
-test('every option of the catalogue has a label, and every value a name', { skip: !binary && 'VRAMPLAN_BIN is not set' }, () => {
-  const keyOf = (pointer) => pointer.replace(/^\/training\//, '').replace(/^\//, '').replaceAll('/', '.');
-  const { options } = ask(['catalogue']);
-  assertWords(
-    options.flatMap(({ pointer, values = [] }) => [
-      ...(pointer.startsWith('/model') ? [] : [`field.${keyOf(pointer)}`]),
-      ...values.map((value) => `value.${keyOf(pointer)}.${value}`),
-    ]),
-  );
-});
+test(
+  'every option of the catalogue has a label, and every value a name',
+  { skip: !binary && 'VRAMPLAN_BIN is not set' },
+  () => {
+    const keyOf = (pointer) =>
+      pointer
+        .replace(/^\/training\//, '')
+        .replace(/^\//, '')
+        .replaceAll('/', '.');
+    const { options } = ask(['catalogue']);
+    assertWords(
+      options.flatMap(({ pointer, values = [] }) => [
+        ...(pointer.startsWith('/model') ? [] : [`field.${keyOf(pointer)}`]),
+        ...values.map((value) => `value.${keyOf(pointer)}.${value}`),
+      ]),
+    );
+  },
+);
 
 test('everything that reports name has words', { skip: !binary && 'VRAMPLAN_BIN is not set' }, () => {
   const { models, options } = ask(['catalogue']);
   const methods = options.find(({ pointer }) => pointer === '/training/method').values;
-  const hardware = [{}, { hardware: { gpu: 'rtx-4090', count: 2 }, layout: { dp: 2, zero: 0 } }, { hardware: { gpu: 'h100-sxm-80gb', count: 8 }, layout: { dp: 8, zero: 3 } }];
-  const requests = models.flatMap(({ id }, index) => ({ model: id, training: { method: methods[index % methods.length] }, ...hardware[index % hardware.length] }));
+  const hardware = [
+    {},
+    { hardware: { gpu: 'rtx-4090', count: 2 }, layout: { dp: 2, zero: 0 } },
+    { hardware: { gpu: 'h100-sxm-80gb', count: 8 }, layout: { dp: 8, zero: 3 } },
+  ];
+  const requests = models.flatMap(({ id }, index) => ({
+    model: id,
+    training: { method: methods[index % methods.length] },
+    ...hardware[index % hardware.length],
+  }));
   const keys = new Set();
   for (const request of requests) {
     const report = JSON.parse(runPlan(request));
-    for (const { id, formula, terms } of [...(report.memory?.components ?? []), ...(report.memory?.beyond_allocated ?? [])]) {
+    for (const { id, formula, terms } of [
+      ...(report.memory?.components ?? []),
+      ...(report.memory?.beyond_allocated ?? []),
+    ]) {
       keys.add(`component.${id}`).add(`formula.${formula}`);
       for (const { symbol } of terms) keys.add(symbolKey(symbol));
     }

@@ -6,7 +6,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
-import { answerOf, complaintsOf, fileUrl, fill, newPage, offlinePage, open, startBrowser, startServer } from './browser.mjs';
+import {
+  answerOf,
+  complaintsOf,
+  fileUrl,
+  fill,
+  newPage,
+  offlinePage,
+  open,
+  startBrowser,
+  startServer,
+} from './browser.mjs';
 
 let browser;
 let server;
@@ -37,13 +47,24 @@ const digits = (value) => (value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2);
 const inGB = (bytes) =>
   `${new Intl.NumberFormat('nl-NL', { minimumFractionDigits: digits(bytes / 1e9), maximumFractionDigits: digits(bytes / 1e9) }).format(bytes / 1e9)}\u00a0GB`;
 
-const theDefault = { model: 'meta-llama/Llama-3.1-8B', training: { method: 'qlora' }, hardware: { gpu: 'rtx-4090', count: 1 }, layout: { dp: 1, zero: 0 } };
+const theDefault = {
+  model: 'meta-llama/Llama-3.1-8B',
+  training: { method: 'qlora' },
+  hardware: { gpu: 'rtx-4090', count: 1 },
+  layout: { dp: 1, zero: 0 },
+};
 
 /** The three numbers as the native planner gives them; null where there is none to ask. */
 function expected(change = {}) {
   if (!process.env.VRAMPLAN_BIN) return null;
   const request = { ...theDefault, ...change, training: { ...theDefault.training, ...change.training } };
-  const report = JSON.parse(execFileSync(process.env.VRAMPLAN_BIN, ['plan'], { input: JSON.stringify(request), encoding: 'utf8', maxBuffer: 1 << 26 }));
+  const report = JSON.parse(
+    execFileSync(process.env.VRAMPLAN_BIN, ['plan'], {
+      input: JSON.stringify(request),
+      encoding: 'utf8',
+      maxBuffer: 1 << 26,
+    }),
+  );
   const { allocated, reserved, device } = report.memory.per_gpu;
   return [allocated, reserved, device].map((estimate) => inGB(estimate.expected));
 }
@@ -107,7 +128,10 @@ test('saved after use, the page opens with what was filled in and answers it', a
 test('a copy that cannot run says so', async () => {
   const dead = join(folder, 'dead.html');
   await onPage(server.url, async (page) => {
-    writeFileSync(dead, await page.evaluate(() => document.documentElement.outerHTML.replace(/<script.*?<\/script>/gs, '')));
+    writeFileSync(
+      dead,
+      await page.evaluate(() => document.documentElement.outerHTML.replace(/<script.*?<\/script>/gs, '')),
+    );
   });
   const page = await newPage(browser);
   await page.goto(fileUrl(dead));
@@ -148,8 +172,18 @@ test('model and method can be chosen with the keyboard alone', () =>
   }));
 
 const badInput = {
-  nl: { label: 'Sequentielengte (tokens)', words: 'Vul hier een heel getal in.', range: /Kies een waarde van 1 tot en met/, stale: 'Antwoord op de vorige invoer' },
-  en: { label: 'Sequence length (tokens)', words: 'Enter a whole number here.', range: /Choose a value from 1 to/, stale: 'Answer to the previous input' },
+  nl: {
+    label: 'Sequentielengte (tokens)',
+    words: 'Vul hier een heel getal in.',
+    range: /Kies een waarde van 1 tot en met/,
+    stale: 'Antwoord op de vorige invoer',
+  },
+  en: {
+    label: 'Sequence length (tokens)',
+    words: 'Enter a whole number here.',
+    range: /Choose a value from 1 to/,
+    stale: 'Answer to the previous input',
+  },
 };
 for (const [language, text] of Object.entries(badInput)) {
   test(`bad input has a sentence at its field, and the last answer stays (${language})`, () =>
@@ -198,7 +232,11 @@ test('the link restores everything, and another link in the same tab too', () =>
     await page.getByRole('button', { name: 'English' }).click();
     await page.getByRole('radio', { name: /^Full fine-tuning/ }).check();
     await fill(page, 'Number of GPUs', '8');
-    await page.getByLabel('GPU', { exact: true }).selectOption({ label: await page.locator('#field-hardware-gpu option', { hasText: 'H100' }).first().textContent() });
+    await page
+      .getByLabel('GPU', { exact: true })
+      .selectOption({
+        label: await page.locator('#field-hardware-gpu option', { hasText: 'H100' }).first().textContent(),
+      });
     await page.getByRole('button', { name: 'GiB' }).click();
     await page.waitForTimeout(150);
     const answer = await answerOf(page);
@@ -233,9 +271,12 @@ test('a change does what it promises', () =>
 test('no text on the page is a key without words', async () => {
   for (const language of ['nl', 'en']) {
     await onPage(`${server.url}#language=${language}`, async (page) => {
-      for (const summary of await page.locator('details > summary').all()) if (await summary.isVisible()) await summary.click();
+      for (const summary of await page.locator('details > summary').all())
+        if (await summary.isVisible()) await summary.click();
       for (const expander of await page.locator('.expander').all()) await expander.click();
-      const keys = (await page.locator('body').innerText()).match(/\b(component|formula|event|phase|field|hint|value|problem|warning|verdict|group|symbol|number|chart|certainty|status|system|suggestion|change|fit|reason|type|details)\.[a-z_.]+/g);
+      const keys = (await page.locator('body').innerText()).match(
+        /\b(component|formula|event|phase|field|hint|value|problem|warning|verdict|group|symbol|number|chart|certainty|status|system|suggestion|change|fit|reason|type|details)\.[a-z_.]+/g,
+      );
       assert.equal(keys, null);
     });
   }

@@ -56,11 +56,16 @@ export function formatIn(language: Language, unit: Unit): Format {
     number: (value) => numbers.format(value),
     percent: (fraction) => {
       const tiny = fraction > 0 && fraction < 0.0005;
-      const percents = new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: fraction < 0.0995 ? 1 : 0 });
+      const percents = new Intl.NumberFormat(locale, {
+        style: 'percent',
+        maximumFractionDigits: fraction < 0.0995 ? 1 : 0,
+      });
       return tiny ? `<\u202f${percents.format(0.001)}` : percents.format(fraction);
     },
     large: (value) =>
-      value < 1e8 ? { value: significant.format(value / 1e6), scale: 'millions' } : { value: significant.format(value / 1e9), scale: 'billions' },
+      value < 1e8
+        ? { value: significant.format(value / 1e6), scale: 'millions' }
+        : { value: significant.format(value / 1e9), scale: 'billions' },
   };
 }
 
@@ -70,6 +75,7 @@ export function formatIn(language: Language, unit: Unit): Format {
  */
 export function readNumber(text: string, grouped: boolean): number | string {
   const compact = text.replace(/[\s\u00a0\u202f]/g, '');
-  const plain = grouped && /^\d{1,3}([.,]\d{3})+$/.test(compact) ? compact.replace(/[.,]/g, '') : compact.replace(',', '.');
+  const plain =
+    grouped && /^\d{1,3}([.,]\d{3})+$/.test(compact) ? compact.replace(/[.,]/g, '') : compact.replace(',', '.');
   return /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(plain) ? Number(plain) : text;
 }

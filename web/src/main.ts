@@ -39,7 +39,10 @@ class Application {
   /** The address first, then what a saved page remembers. */
   private restored(): State | null {
     const address = location.hash.slice(1);
-    return stateOf(address.includes('=') ? address : '', this.catalogue) ?? stateOf(this.saved.getAttribute('value') ?? '', this.catalogue);
+    return (
+      stateOf(address.includes('=') ? address : '', this.catalogue) ??
+      stateOf(this.saved.getAttribute('value') ?? '', this.catalogue)
+    );
   }
 
   private restoreAddress(): void {
@@ -70,7 +73,10 @@ class Application {
     else training[pointer] = choice;
     // The stored format of the base weights follows from the method until the visitor chooses one.
     if (pointer === '/training/method') delete training['/training/base_weights'];
-    if (choice === 'freeze') training['/training/trainable_layers'] ??= String(optionAt(this.catalogue, '/training/trainable_layers')?.minimum ?? '');
+    if (choice === 'freeze')
+      training['/training/trainable_layers'] ??= String(
+        optionAt(this.catalogue, '/training/trainable_layers')?.minimum ?? '',
+      );
     return training;
   }
 
@@ -103,7 +109,16 @@ class Application {
     const { state, catalogue, problems, actions } = this;
     const words = wordsIn(state.language);
     const format = formatIn(state.language, state.unit);
-    return { words, format, catalogue, state, report: this.report!, problems, actions, width: (name) => this.widths.get(name) ?? 640 };
+    return {
+      words,
+      format,
+      catalogue,
+      state,
+      report: this.report!,
+      problems,
+      actions,
+      width: (name) => this.widths.get(name) ?? 640,
+    };
   }
 
   private draw(): void {

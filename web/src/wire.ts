@@ -39,7 +39,16 @@ export interface PlanRequest {
     | { parameters: number };
   training?: TrainingRequest;
   hardware?: { gpu: string; count?: number; per_node?: number };
-  layout?: { dp?: number; zero?: number; tp?: number; sp?: boolean; pp?: number; vpp?: number; cp?: number; ep?: number };
+  layout?: {
+    dp?: number;
+    zero?: number;
+    tp?: number;
+    sp?: boolean;
+    pp?: number;
+    vpp?: number;
+    cp?: number;
+    ep?: number;
+  };
 }
 
 // ---------------------------------------------------------------- report
@@ -148,7 +157,11 @@ export interface Report {
   fit?: Fit | null; // null: no GPU chosen
   speed?: null;
   // not_fitting: GPUs that are left out, and why (i18n key `reason.<reason>`)
-  suggestions?: { systems: HardwareSuggestion[]; not_fitting?: { gpu: string; reason: string }[]; changes: ChangeSuggestion[] };
+  suggestions?: {
+    systems: HardwareSuggestion[];
+    not_fitting?: { gpu: string; reason: string }[];
+    changes: ChangeSuggestion[];
+  };
   growth?: never[];
   after_training?: null;
 }

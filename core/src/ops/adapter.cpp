@@ -9,28 +9,23 @@ constexpr Component kAdapter = Component::activations_adapter;
 
 // One of the two small matrices: trained, in the adapter's type, cast under autocast.
 TensorId small_linear(Graph& g, const BlockContext& c, TensorId x, Width in, Width out, const Linear& w) {
-  const TensorId entered = c.framework.autocast ? cast(g, x, c.compute, kAdapter) : x;
-  const ElementType type = g.at(entered).size.type;
   const Size weight{{w.copies, in.symbol, out.symbol, Symbol::one}, in.multiplier * out.multiplier, c.adapter.type};
-  const Bytes gradient = g.size_in_bytes(weight);
-  OpTraits traits{.saves = {entered}};
-  if (c.accumulates) {
-    traits.backward = {gradient, weight, Component::working_memory};
-  } else {
-    traits.parameter_gradients = gradient;
-  }
+  const bool casts = c.framework.autocast && c.adapter.type != c.compute;
+  const TensorId copied = casts ? autocast_copy(g, c, weight, true) : kNoTensor;
+  const TensorId entered = c.framework.autocast ? cast(g, x, c.compute, kAdapter) : x;
+  OpTraits traits;
+  if (!casts) add_parameter_gradient(g, c, weight, traits);
   const Size tokens{{Symbol::b, Symbol::s, w.per_token, Symbol::one}, 1, ElementType::int8};
-  traits.flops = Flops(saturating_multiply(g.size_in_bytes(tokens).value, gradient.value / bytes_per_element(c.adapter.type))) * 2;
-  const TensorId result = g.tensor(token_size(out, type, w.per_token), kAdapter, true);
-  if (!c.framework.autocast || c.adapter.type == c.compute) {
+  const std::int64_t elements = g.size_in_bytes(weight).value / bytes_per_element(c.adapter.type);
+  traits.flops = Flops(saturating_multiply(g.size_in_bytes(tokens).value, elements)) * 2;
+  const TensorId result = g.tensor(token_size(out, g.at(entered).size.type, w.per_token), kAdapter, true);
+  if (casts) {
+    g.run({entered, copied}, {result}, traits);
+    if (g.at(entered).requires_grad) g.save(copied);
+  } else {
     g.run({entered}, {result}, traits);
-    return result;
   }
-  const TensorId weight_copy = g.tensor(weight.as(c.compute), Component::autocast_weights, false);
-  g.run({entered}, {result, weight_copy}, traits);
-  g.save(weight_copy);
-  g.hold_to_end(weight_copy);
-  g.cache_weight_copy(g.at(weight_copy).bytes);
+  g.save(entered);
   return result;
 }
 

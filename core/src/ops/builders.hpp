@@ -38,6 +38,8 @@ struct Linear {
 [[nodiscard]] TensorId unary(Graph& g, TensorId x, Component component);            // saves its input
 [[nodiscard]] TensorId activation(Graph& g, TensorId x, Activation kind, Component component);
 [[nodiscard]] TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w);
+[[nodiscard]] TensorId autocast_copy(Graph& g, const BlockContext& c, const Size& weight, bool trains);
+void add_parameter_gradient(const Graph& g, const BlockContext& c, const Size& parameter, OpTraits& traits);
 
 // adapter.cpp: what an adapter adds to `base`, the output of its linear layer.
 [[nodiscard]] TensorId adapter(Graph& g, const BlockContext& c, TensorId x, TensorId base, const Linear& w);

@@ -92,69 +92,64 @@ Flops matrix_flops(const Graph& g, const Linear& w) {
   return Flops(saturating_multiply(g.size_in_bytes(tokens).value, g.size_in_bytes(weight).value)) * 2;
 }
 
-// The trainable weight of a linear layer: its gradient, and what casting costs under autocast.
-struct WeightCost {
-  OpTraits traits;
-  TensorId copy = kNoTensor;
-};
-
 bool is_quantized(const BlockContext& c, const Linear& w) { return c.quantized && w.quantizable; }
 bool trains_weight(const BlockContext& c, const Linear& w) {
   return !is_quantized(c, w) && (w.leftover ? c.trains_leftovers : c.trains_base);
 }
 ElementType stored_type(const BlockContext& c, const Linear& w) { return w.leftover ? c.leftovers : c.weights; }
 
-WeightCost weight_cost(Graph& g, const BlockContext& c, const Linear& w, bool input_needs_gradient) {
-  WeightCost cost;
-  const bool quantized = is_quantized(c, w);
-  const bool trains = trains_weight(c, w);
-  const bool casts = c.framework.autocast && !quantized && stored_type(c, w) != c.compute;
-  if (quantized) {
-    cost.traits.forward = dequantized(g, w, c.compute);
-    if (input_needs_gradient) cost.traits.backward = dequantized(g, w, c.compute);
+}  // namespace
+
+// The gradient of a parameter outlives the block; when there is one already, the new one is added and dropped.
+void add_parameter_gradient(const Graph& g, const BlockContext& c, const Size& parameter, OpTraits& traits) {
+  const Bytes gradient = g.size_in_bytes(parameter);
+  if (c.accumulates) {
+    traits.backward = {traits.backward.bytes + gradient, parameter, Component::working_memory};
+  } else {
+    traits.parameter_gradients = gradient;
   }
-  if (trains) {
-    const Bytes gradient = g.size_in_bytes(weight_size(w, c.gradients));
-    if (c.accumulates) {
-      cost.traits.backward = {gradient, weight_size(w, c.gradients), Component::working_memory};
-    } else {
-      cost.traits.parameter_gradients = gradient;
-    }
-    if (casts) {  // the 16-bit gradient of the copy, before it is cast to the weight's type
-      cost.traits.backward = {cost.traits.backward.bytes + g.size_in_bytes(weight_size(w, c.compute)),
-                              weight_size(w, c.compute), Component::working_memory};
-    }
-  }
-  if (casts) {
-    cost.copy = g.tensor(weight_size(w, c.compute), Component::autocast_weights, false);
-    if (trains) g.cache_weight_copy(g.at(cost.copy).bytes);
-  }
-  return cost;
 }
 
-}  // namespace
+// The 16-bit copy of a weight: one operation, whose backward casts the copy's gradient to the weight's type. Copies of
+// trained weights stay in autocast's cache until its context ends (aten/src/ATen/autocast_mode.cpp).
+TensorId autocast_copy(Graph& g, const BlockContext& c, const Size& weight, bool trains) {
+  const TensorId copied = g.tensor(weight.as(c.compute), Component::autocast_weights, trains);
+  OpTraits traits;
+  if (trains) add_parameter_gradient(g, c, weight, traits);
+  g.run({}, {copied}, traits);
+  if (trains) {
+    g.hold_to_end(copied);
+    g.cache_weight_copy(g.at(copied).bytes);
+  }
+  return copied;
+}
 
 TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
   const ElementType entered = g.at(x).size.type;
   const bool quantized = is_quantized(c, w);
-  const TensorId in = c.framework.autocast || quantized ? cast(g, x, c.compute, w.component) : x;
-  const ElementType type = g.at(in).size.type;
-  const bool input_needs_gradient = g.at(in).requires_grad;
-  WeightCost cost = weight_cost(g, c, w, input_needs_gradient);
-  cost.traits.flops = matrix_flops(g, w);
   const bool trains = trains_weight(c, w);
-  const TensorId out = g.tensor(token_size(w.out, type, w.per_token, w.tokens), w.component, input_needs_gradient || trains);
-  if (cost.copy == kNoTensor) {
-    g.run({in}, {out}, cost.traits);
+  const bool casts = c.framework.autocast && !quantized && stored_type(c, w) != c.compute;
+  const TensorId copied = casts ? autocast_copy(g, c, weight_size(w, stored_type(c, w)), trains) : kNoTensor;
+  const TensorId in = c.framework.autocast || quantized ? cast(g, x, c.compute, w.component) : x;
+  const bool input_needs_gradient = g.at(in).requires_grad;
+
+  OpTraits traits;
+  traits.flops = matrix_flops(g, w);
+  if (quantized) traits.forward = dequantized(g, w, c.compute);
+  if (quantized && input_needs_gradient) traits.backward = dequantized(g, w, c.compute);
+  if (trains && !casts) add_parameter_gradient(g, c, weight_size(w, c.gradients), traits);
+  const Size size = token_size(w.out, g.at(in).size.type, w.per_token, w.tokens);
+  const TensorId out = g.tensor(size, w.component, input_needs_gradient || trains);
+  if (casts) {
+    g.run({in, copied}, {out}, traits);
+    if (input_needs_gradient) g.save(copied);
   } else {
-    g.run({in}, {out, cost.copy}, cost.traits);
-    if (input_needs_gradient) g.save(cost.copy);
-    if (trains) g.hold_to_end(cost.copy);  // autocast's cache
+    g.run({in}, {out}, traits);
   }
   if (trains) g.save(in);
   TensorId result = out;
   if (quantized && c.framework.quantized_output_follows_input) result = cast(g, out, entered, w.component);
-  if (c.adapter.on(w.module)) result = adapter(g, c, x, result, w);
+  if (c.adapter.on(w.module) && w.quantizable) result = adapter(g, c, x, result, w);
   return result;
 }
 

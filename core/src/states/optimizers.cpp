@@ -1,7 +1,7 @@
 // Optimizer states and the temporaries of the optimizer step.
 // AdamW: Loshchilov and Hutter 2017 (arXiv 1711.05101); 8-bit states: Dettmers et al. 2021 (arXiv 2110.02861); Adafactor: Shazeer
 // and Stern 2018 (arXiv 1804.04235); Lion: Chen et al. 2023 (arXiv 2302.06675). Temporaries follow torch/optim/adamw.py,
-// _multi_tensor_adamw and _single_tensor_adamw.
+// _multi_tensor_adamw and _fused_adamw.
 #include "vramplan/states.hpp"
 
 namespace vramplan {
@@ -50,11 +50,9 @@ void add_optimizer_temporaries(Contributions& out, const Inventory& n, const Tra
   switch (t.optimizer.name) {
     case OptimizerName::adamw:
       if (is_8bit(t)) return;  // one kernel a tensor, in place
-      if (framework.foreach_optimizer) {  // the root of the second moments, for all parameters at once
-        out.add({kTemporaries, bytes_per_element(types.optimizer), {{"P_trained", n.trained().value}}, sharding.optimizer});
-      } else {
-        out.add({kTemporaries, 2 * bytes_per_element(types.optimizer), {{"P_largest", n.largest_trained.value}}, sharding.optimizer});
-      }
+      if (!framework.foreach_optimizer) return;  // the fused kernel has none
+      // The root of the second moments, for all parameters at once.
+      out.add({kTemporaries, bytes_per_element(types.optimizer), {{"P_trained", n.trained().value}}, sharding.optimizer});
       return;
     case OptimizerName::adafactor:  // FP32 gradient, its square and the update of one tensor
       out.add({kTemporaries, 3 * 4, {{"P_largest", n.largest_trained.value}}, sharding.optimizer});

@@ -44,10 +44,22 @@ export function field(context: Context, shape: FieldShape, control: TemplateResu
   </div>`;
 }
 
-export function textControl(context: Context, shape: FieldShape, value: string, onInput: (text: string) => void, placeholder = ''): TemplateResult {
+export function textControl(
+  context: Context,
+  shape: FieldShape,
+  value: string,
+  onInput: (text: string) => void,
+  placeholder = '',
+): TemplateResult {
   return html`<input
-    type="text" inputmode="decimal" autocomplete="off" spellcheck="false" id=${idOf(shape.pointer)}
-    .value=${live(value)} value=${value} placeholder=${placeholder || nothing}
+    type="text"
+    inputmode="decimal"
+    autocomplete="off"
+    spellcheck="false"
+    id=${idOf(shape.pointer)}
+    .value=${live(value)}
+    value=${value}
+    placeholder=${placeholder || nothing}
     aria-invalid=${problemsAt(context, shape.pointer).length > 0 ? 'true' : 'false'}
     aria-describedby=${describedBy(context, shape)}
     @input=${(event: Event) => onInput((event.target as HTMLInputElement).value)}
@@ -61,7 +73,9 @@ export interface Entry {
 }
 
 const entryOption = (entry: Entry, chosen: string) =>
-  html`<option value=${entry.value} .selected=${entry.value === chosen} ?selected=${entry.value === chosen}>${entry.text}</option>`;
+  html`<option value=${entry.value} .selected=${entry.value === chosen} ?selected=${entry.value === chosen}>
+    ${entry.text}
+  </option>`;
 
 function entryGroups(entries: Entry[], chosen: string) {
   const groups = [...new Set(entries.map((entry) => entry.group))];
@@ -71,13 +85,21 @@ function entryGroups(entries: Entry[], chosen: string) {
   });
 }
 
-export function selectControl(context: Context, shape: FieldShape, entries: Entry[], chosen: string, onChange: (value: string) => void) {
+export function selectControl(
+  context: Context,
+  shape: FieldShape,
+  entries: Entry[],
+  chosen: string,
+  onChange: (value: string) => void,
+) {
   return html`<select
     id=${idOf(shape.pointer)}
     aria-invalid=${problemsAt(context, shape.pointer).length > 0 ? 'true' : 'false'}
     aria-describedby=${describedBy(context, shape)}
     @change=${(event: Event) => onChange((event.target as HTMLSelectElement).value)}
-  >${entryGroups(entries, chosen)}</select>`;
+  >
+    ${entryGroups(entries, chosen)}
+  </select>`;
 }
 
 export interface RadioEntry {
@@ -87,27 +109,46 @@ export interface RadioEntry {
 }
 
 /** A row of radio buttons, drawn as cards when they carry a sentence and as one segmented control when they do not. */
-export function radios(name: string, entries: RadioEntry[], chosen: string, onChange: (value: string) => void): TemplateResult {
+export function radios(
+  name: string,
+  entries: RadioEntry[],
+  chosen: string,
+  onChange: (value: string) => void,
+): TemplateResult {
   const cards = entries.some((entry) => entry.text);
   return html`<div class=${cards ? 'cards' : 'segments'}>
     ${entries.map(
-      (entry) => html`<label>
-        <input
-          type="radio" name=${name} value=${entry.value}
-          .checked=${live(entry.value === chosen)} ?checked=${entry.value === chosen}
-          @change=${() => onChange(entry.value)}
-        />
-        <span class="radio-body"><span class="radio-title">${entry.title}</span>
-          ${entry.text ? html`<span class="radio-text">${entry.text}</span>` : nothing}</span>
-      </label>`,
+      (entry) =>
+        html`<label>
+          <input
+            type="radio"
+            name=${name}
+            value=${entry.value}
+            .checked=${live(entry.value === chosen)}
+            ?checked=${entry.value === chosen}
+            @change=${() => onChange(entry.value)}
+          />
+          <span class="radio-body"
+            ><span class="radio-title">${entry.title}</span>
+            ${entry.text ? html`<span class="radio-text">${entry.text}</span>` : nothing}</span
+          >
+        </label>`,
     )}
   </div>`;
 }
 
-export function checkbox(id: string, label: string, checked: boolean, onChange: (checked: boolean) => void): TemplateResult {
+export function checkbox(
+  id: string,
+  label: string,
+  checked: boolean,
+  onChange: (checked: boolean) => void,
+): TemplateResult {
   return html`<label class="checkbox" for=${id}>
     <input
-      type="checkbox" id=${id} .checked=${live(checked)} ?checked=${checked}
+      type="checkbox"
+      id=${id}
+      .checked=${live(checked)}
+      ?checked=${checked}
       @change=${(event: Event) => onChange((event.target as HTMLInputElement).checked)}
     />
     <span>${label}</span>

@@ -26,7 +26,10 @@ function segmentsOf(context: Context): Segment[] {
     start = segment.end;
     return segment;
   };
-  return [...stacked(components).map((component) => place(component, component.group)), ...beyond.map((component) => place(component, 'beyond'))];
+  return [
+    ...stacked(components).map((component) => place(component, component.group)),
+    ...beyond.map((component) => place(component, 'beyond')),
+  ];
 }
 
 type Scale = ScaleLinear<number, number>;
@@ -41,8 +44,10 @@ function segmentShape({ words, format }: Context, scale: Scale, { component, sta
 function segmentLabel({ words, format }: Context, scale: Scale, { component, start, end }: Segment) {
   const fits = (text: string) => textWidth(text, 12) + 14 < scale(end) - scale(start);
   const [name, value] = [words.t(`component.${component.id}`), format.bytes(component.bytes)];
-  const label = (text: string, y: number) => svg`<text x=${scale(start) + 8} y=${y} class="segment-label" font-size="12">${text}</text>`;
-  if (fits(name)) return svg`<g class=${colourClass(component.id)}>${label(name, top + 26)}${label(value, top + 43)}</g>`;
+  const label = (text: string, y: number) =>
+    svg`<text x=${scale(start) + 8} y=${y} class="segment-label" font-size="12">${text}</text>`;
+  if (fits(name))
+    return svg`<g class=${colourClass(component.id)}>${label(name, top + 26)}${label(value, top + 43)}</g>`;
   return fits(value) ? svg`<g class=${colourClass(component.id)}>${label(value, top + 35)}</g>` : nothing;
 }
 
@@ -97,17 +102,27 @@ function axisShape(context: Context, scale: Scale, extent: number) {
 /** What is wide enough to be seen; the table has the rest. */
 function legend(context: Context, scale: Scale, segments: Segment[]): TemplateResult {
   const { words, format } = context;
-  const items = (group: string) => segments.filter((segment) => segment.group === group && scale(segment.component.bytes) >= 1);
+  const items = (group: string) =>
+    segments.filter((segment) => segment.group === group && scale(segment.component.bytes) >= 1);
   return html`<div class="legend">
-    ${(['static', 'temporary', 'beyond'] as const).filter((group) => items(group).length > 0).map(
-      (group) => html`<div>
-        <h4>${words.t(`group.${group}`)}</h4>
-        <ul>${items(group).map(
-          ({ component }) => html`<li><span class="swatch ${colourClass(component.id)}"></span><span>${words.t(`component.${component.id}`)}</span>
-            <span class="legend-value">${format.bytes(component.bytes)}</span></li>`,
-        )}</ul>
-      </div>`,
-    )}
+    ${(['static', 'temporary', 'beyond'] as const)
+      .filter((group) => items(group).length > 0)
+      .map(
+        (group) =>
+          html`<div>
+            <h4>${words.t(`group.${group}`)}</h4>
+            <ul>
+              ${items(group).map(
+                ({ component }) =>
+                  html`<li>
+                    <span class="swatch ${colourClass(component.id)}"></span
+                    ><span>${words.t(`component.${component.id}`)}</span>
+                    <span class="legend-value">${format.bytes(component.bytes)}</span>
+                  </li>`,
+              )}
+            </ul>
+          </div>`,
+      )}
   </div>`;
 }
 
@@ -125,9 +140,17 @@ export function memoryBar(context: Context): TemplateResult {
   return html`<figure class="memory-bar">
     <figcaption><h3>${title}</h3></figcaption>
     <div class="measured" data-measure="memory-bar">
-      <svg viewBox="0 0 ${width} ${top + height + 54}" width="100%" role="img"
-        aria-label=${words.t('chart.bar_text', { need: format.bytes(device.expected), usable: usable > 0 ? format.bytes(usable) : words.t('unknown') })}>
-        <defs><pattern id="over" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="over-stripe" width="3" height="8" /></pattern></defs>
+      <svg
+        viewBox="0 0 ${width} ${top + height + 54}"
+        width="100%"
+        role="img"
+        aria-label=${words.t('chart.bar_text', { need: format.bytes(device.expected), usable: usable > 0 ? format.bytes(usable) : words.t('unknown') })}
+      >
+        <defs>
+          <pattern id="over" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+            <rect class="over-stripe" width="3" height="8" />
+          </pattern>
+        </defs>
         <rect class="card" x="0" y=${top} width=${usable > 0 ? scale(usable) : width} height=${height} />
         ${segments.map((segment) => segmentShape(context, scale, segment))}
         ${usable > 0 ? limitShape(context, scale, usable, width) : nothing}

@@ -10,7 +10,11 @@ import { modelName, parameterCount, shortSize } from './words';
 const listId = 'model-list';
 const optionId = (index: number) => `model-option-${index}`;
 
-const plain = (text: string) => text.toLowerCase().replace(/[^a-z0-9.]+/g, ' ').trim();
+const plain = (text: string) =>
+  text
+    .toLowerCase()
+    .replace(/[^a-z0-9.]+/g, ' ')
+    .trim();
 const haystack = (model: CatalogueModel) => plain([model.label, model.id, model.family, ...model.aliases].join(' '));
 
 function found(models: CatalogueModel[], query: string): CatalogueModel[] {
@@ -34,7 +38,13 @@ function open(context: Context, query: string | null): void {
   search.open = true;
   search.query = query;
   const list = found(context.catalogue.models, query ?? '');
-  search.active = query === null ? Math.max(0, list.findIndex((model) => model.id === context.state.model)) : 0;
+  search.active =
+    query === null
+      ? Math.max(
+          0,
+          list.findIndex((model) => model.id === context.state.model),
+        )
+      : 0;
   context.actions.redraw();
   revealActive();
 }
@@ -88,7 +98,9 @@ export function modelSize(context: Context, model: CatalogueModel): string {
 
 function optionItem(context: Context, model: CatalogueModel, index: number): TemplateResult {
   return html`<li
-    role="option" id=${optionId(index)} aria-selected=${index === search.active ? 'true' : 'false'}
+    role="option"
+    id=${optionId(index)}
+    aria-selected=${index === search.active ? 'true' : 'false'}
     class=${model.id === context.state.model ? 'current' : ''}
     @mousedown=${(event: Event) => event.preventDefault()}
     @click=${() => choose(context, model.id)}
@@ -106,12 +118,19 @@ export function modelSearch(context: Context, shape: FieldShape): TemplateResult
     <label for="model-input">${shape.label}</label>
     <div class="combobox">
       <input
-        id="model-input" type="text" role="combobox" autocomplete="off" spellcheck="false"
-        aria-expanded=${search.open ? 'true' : 'false'} aria-controls=${listId} aria-autocomplete="list"
+        id="model-input"
+        type="text"
+        role="combobox"
+        autocomplete="off"
+        spellcheck="false"
+        aria-expanded=${search.open ? 'true' : 'false'}
+        aria-controls=${listId}
+        aria-autocomplete="list"
         aria-activedescendant=${search.open && list.length > 0 ? optionId(search.active) : nothing}
         aria-invalid=${problemsAt(context, shape.pointer).length > 0 ? 'true' : 'false'}
         aria-describedby=${describedBy(context, shape)}
-        .value=${live(shown)} value=${shown}
+        .value=${live(shown)}
+        value=${shown}
         @input=${(event: Event) => open(context, (event.target as HTMLInputElement).value)}
         @click=${() => !search.open && open(context, null)}
         @focus=${(event: Event) => (event.target as HTMLInputElement).select()}

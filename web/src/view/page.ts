@@ -13,7 +13,13 @@ import { steps } from './steps';
 import { timeline } from './timeline';
 import { verdictBar, verdictCard, verdictTitle } from './verdict';
 
-function switcher<T extends string>(label: string, entries: readonly T[], chosen: T, name: (entry: T) => string, choose: (entry: T) => void) {
+function switcher<T extends string>(
+  label: string,
+  entries: readonly T[],
+  chosen: T,
+  name: (entry: T) => string,
+  choose: (entry: T) => void,
+) {
   return html`<div class="switcher" role="group" aria-label=${label}>
     ${entries.map((entry) => html`<button type="button" lang=${label === 'Taal / Language' ? entry : nothing} aria-pressed=${entry === chosen ? 'true' : 'false'} @click=${() => choose(entry)}>${name(entry)}</button>`)}
   </div>`;
@@ -22,11 +28,26 @@ function switcher<T extends string>(label: string, entries: readonly T[], chosen
 const languageNames = { nl: 'Nederlands', en: 'English' };
 
 function header({ words, state, actions }: Context): TemplateResult {
-  return html`<header class="site-header"><div class="frame">
-    <a class="skip" href="#answer">${words.t('skip')}</a>
-    <span class="brand"><svg viewBox="0 0 32 32" aria-hidden="true" focusable="false"><rect width="32" height="32" rx="7" /><path class="brand-line" d="M7 10h18v12H7zM11 22v3m5-3v3m5-3v3M11 7v3m5-3v3m5-3v3" /><path class="brand-static" d="M9 12h8v8H9z" /><path class="brand-temporary" d="M17 12h4v8h-4z" /></svg>${words.t('title')}</span>
-    ${switcher('Taal / Language', languages, state.language, (entry) => languageNames[entry], (language) => actions.change({ language }))}
-  </div></header>`;
+  return html`<header class="site-header">
+    <div class="frame">
+      <a class="skip" href="#answer">${words.t('skip')}</a>
+      <span class="brand"
+        ><svg viewBox="0 0 32 32" aria-hidden="true" focusable="false">
+          <rect width="32" height="32" rx="7" />
+          <path class="brand-line" d="M7 10h18v12H7zM11 22v3m5-3v3m5-3v3M11 7v3m5-3v3m5-3v3" />
+          <path class="brand-static" d="M9 12h8v8H9z" />
+          <path class="brand-temporary" d="M17 12h4v8h-4z" /></svg
+        >${words.t('title')}</span
+      >
+      ${switcher(
+        'Taal / Language',
+        languages,
+        state.language,
+        (entry) => languageNames[entry],
+        (language) => actions.change({ language }),
+      )}
+    </div>
+  </header>`;
 }
 
 function answer(context: Context): TemplateResult {
@@ -35,12 +56,16 @@ function answer(context: Context): TemplateResult {
     ${problemSummary(context)}
     <div class="answer-body ${problems.length > 0 ? 'stale' : ''}">
       ${problems.length > 0 ? html`<p class="stale-label">${words.t('answer.stale')}</p>` : nothing}
-      ${verdictCard(context)}
-      ${threeNumbers(context)}
-      ${memoryBar(context)}
+      ${verdictCard(context)} ${threeNumbers(context)} ${memoryBar(context)}
     </div>
     <div class="answer-tools">
-      ${switcher(words.t('units'), units, state.unit, (unit) => unit, (unit) => actions.change({ unit }))}
+      ${switcher(
+        words.t('units'),
+        units,
+        state.unit,
+        (unit) => unit,
+        (unit) => actions.change({ unit }),
+      )}
       <button type="button" class="quiet" @click=${actions.share}>${words.t('share.link')}</button>
       <button type="button" class="quiet" @click=${actions.download}>${words.t('share.json')}</button>
       <button type="button" class="quiet" @click=${() => print()}>${words.t('share.print')}</button>
@@ -67,20 +92,38 @@ export interface Shared {
 
 function sharedLink({ words }: Context, shared: Shared | null) {
   if (!shared) return nothing;
-  return html`<div class="shared" role="status"><label>${words.t(shared.copied ? 'share.copied' : 'share.copy_this')}
-    <input type="text" readonly .value=${shared.link} @focus=${(event: Event) => (event.target as HTMLInputElement).select()} /></label></div>`;
+  return html`<div class="shared" role="status">
+    <label
+      >${words.t(shared.copied ? 'share.copied' : 'share.copy_this')}
+      <input
+        type="text"
+        readonly
+        .value=${shared.link}
+        @focus=${(event: Event) => (event.target as HTMLInputElement).select()}
+    /></label>
+  </div>`;
 }
 
 export function page(context: Context, shared: Shared | null): TemplateResult {
   const { words, report, problems } = context;
   return html`${header(context)}
     <main class="frame">
-      <div class="intro"><h1>${words.t('headline')}</h1><p>${words.t('lead')}</p></div>
+      <div class="intro">
+        <h1>${words.t('headline')}</h1>
+        <p>${words.t('lead')}</p>
+      </div>
       <div class="columns" id="steps">${steps(context)}${answer(context)}</div>
-      ${sharedLink(context, shared)}
-      ${grounds(context)}
+      ${sharedLink(context, shared)} ${grounds(context)}
     </main>
-    <footer class="site-footer"><div class="frame"><p>${words.t('footer.private')}</p><p>${words.t('footer.estimate')}</p><p>${words.t('footer.version', { version: report.version })}</p></div></footer>
+    <footer class="site-footer">
+      <div class="frame">
+        <p>${words.t('footer.private')}</p>
+        <p>${words.t('footer.estimate')}</p>
+        <p>${words.t('footer.version', { version: report.version })}</p>
+      </div>
+    </footer>
     ${verdictBar(context)}
-    <p class="visually-hidden" role="status">${problems.length > 0 ? words.t('problems.title', { count: problems.length }) : verdictTitle(context, report)}</p>`;
+    <p class="visually-hidden" role="status">
+      ${problems.length > 0 ? words.t('problems.title', { count: problems.length }) : verdictTitle(context, report)}
+    </p>`;
 }

@@ -2,14 +2,35 @@
 import type { Component } from '../wire';
 
 export const staticComponents = [
-  'frozen_weights', 'weights', 'quantization_constants', 'master_weights', 'adapters', 'gradients', 'optimizer_states', 'buffers',
+  'frozen_weights',
+  'weights',
+  'quantization_constants',
+  'master_weights',
+  'adapters',
+  'gradients',
+  'optimizer_states',
+  'buffers',
   'cublas_workspace',
 ] as const;
 
 export const temporaryComponents = [
-  'autocast_weights', 'gathered_parameters', 'checkpoints', 'activations_embedding', 'activations_norm', 'activations_attention',
-  'activations_mlp', 'activations_moe', 'activations_ssm', 'activations_adapter', 'activations_residual', 'logits', 'activation_gradients',
-  'dequantized_weights', 'working_memory', 'optimizer_temporaries', 'communication_buffers',
+  'autocast_weights',
+  'gathered_parameters',
+  'checkpoints',
+  'activations_embedding',
+  'activations_norm',
+  'activations_attention',
+  'activations_mlp',
+  'activations_moe',
+  'activations_ssm',
+  'activations_adapter',
+  'activations_residual',
+  'logits',
+  'activation_gradients',
+  'dequantized_weights',
+  'working_memory',
+  'optimizer_temporaries',
+  'communication_buffers',
 ] as const;
 
 export const componentsBeyond = ['allocator_slack', 'cuda_context', 'nccl_buffers'] as const;
@@ -22,7 +43,10 @@ export function stackingPlace(id: string): number {
 }
 
 export const stacked = (components: readonly Component[]): Component[] =>
-  [...components].sort((a, b) => Number(a.group === 'temporary') - Number(b.group === 'temporary') || stackingPlace(a.id) - stackingPlace(b.id));
+  [...components].sort(
+    (a, b) =>
+      Number(a.group === 'temporary') - Number(b.group === 'temporary') || stackingPlace(a.id) - stackingPlace(b.id),
+  );
 
 export const colourClass = (id: string): string => (order.includes(id) ? `c-${id}` : 'c-unknown');
 

@@ -5,13 +5,29 @@ import { live } from 'lit-html/directives/live.js';
 import { applies, keyOf, kindOf, methodOf, optionAt, valueAt, type ModelBy } from '../form';
 import type { CatalogueGpu, Option, SystemGroup } from '../wire';
 import type { Context } from './context';
-import { checkbox, describedBy, field, hintLine, idOf, problemLine, problemsAt, radios, selectControl, textControl, type FieldShape } from './field';
+import {
+  checkbox,
+  describedBy,
+  field,
+  hintLine,
+  idOf,
+  problemLine,
+  problemsAt,
+  radios,
+  selectControl,
+  textControl,
+  type FieldShape,
+} from './field';
 import { modelSearch, modelSize } from './model-search';
 import { parameterCount, valueName } from './words';
 
 const shapeOf = ({ words }: Context, pointer: string): FieldShape => {
   const key = keyOf(pointer);
-  return { pointer, label: words.t(`field.${key}`), hint: words.has(`hint.${key}`) ? words.t(`hint.${key}`) : undefined };
+  return {
+    pointer,
+    label: words.t(`field.${key}`),
+    hint: words.has(`hint.${key}`) ? words.t(`hint.${key}`) : undefined,
+  };
 };
 
 // ---------------------------------------------------------------- any option of the catalogue
@@ -22,7 +38,9 @@ const understood = ({ report }: Context, pointer: string): unknown => valueAt(re
 function automatic(context: Context, pointer: string): string {
   const value = understood(context, pointer);
   const known = value !== undefined && value !== null;
-  return known ? context.words.t('automatic_value', { value: valueName(context, pointer, value) }) : context.words.t('automatic');
+  return known
+    ? context.words.t('automatic_value', { value: valueName(context, pointer, value) })
+    : context.words.t('automatic');
 }
 
 function choiceField(context: Context, option: Option, values: readonly string[]): TemplateResult {
@@ -30,7 +48,10 @@ function choiceField(context: Context, option: Option, values: readonly string[]
   const free = option.default === null;
   const entries = [
     ...(free ? [{ value: '', text: automatic(context, pointer) }] : []),
-    ...values.map((value) => ({ value, text: valueName(context, pointer, value === 'true' || value === 'false' ? value === 'true' : value) })),
+    ...values.map((value) => ({
+      value,
+      text: valueName(context, pointer, value === 'true' || value === 'false' ? value === 'true' : value),
+    })),
   ];
   const chosen = String(context.state.training[pointer] ?? option.default ?? '');
   const shape = shapeOf(context, pointer);
@@ -68,7 +89,8 @@ function choicesField(context: Context, option: Option): TemplateResult {
   const shape = shapeOf(context, pointer);
   const chosen = (context.state.training[pointer] ?? option.default) as string[];
   const onChange = (value: string, on: boolean) => {
-    if (value === all) return context.actions.choose(pointer, on ? [all] : ['q', 'v'].filter((name) => option.values?.includes(name)));
+    if (value === all)
+      return context.actions.choose(pointer, on ? [all] : ['q', 'v'].filter((name) => option.values?.includes(name)));
     const names = chosen.filter((name) => name !== value && name !== all);
     return context.actions.choose(pointer, on ? [...names, value] : names);
   };
@@ -76,7 +98,9 @@ function choicesField(context: Context, option: Option): TemplateResult {
   return html`<fieldset class="field choices">
     <legend>${shape.label}</legend>
     ${values.map((value) =>
-      checkbox(`${idOf(pointer)}-${value}`, valueName(context, pointer, value), chosen.includes(value), (on) => onChange(value, on)),
+      checkbox(`${idOf(pointer)}-${value}`, valueName(context, pointer, value), chosen.includes(value), (on) =>
+        onChange(value, on),
+      ),
     )}
     ${problemLine(context, pointer)}${hintLine(shape)}
   </fieldset>`;
@@ -87,11 +111,18 @@ export function optionField(context: Context, pointer: string): TemplateResult |
   if (!option || !applies(pointer, methodOf(context.state, context.catalogue))) return nothing;
   const values = option.values ?? [];
   switch (kindOf(option)) {
-    case 'choices': return choicesField(context, option);
-    case 'number': return numberField(context, option);
-    case 'switch': return switchField(context, option);
-    case 'maybe': return choiceField(context, option, ['true', 'false']);
-    case 'choice': return values.length > 1 || problemsAt(context, pointer).length > 0 ? choiceField(context, option, values) : nothing;
+    case 'choices':
+      return choicesField(context, option);
+    case 'number':
+      return numberField(context, option);
+    case 'switch':
+      return switchField(context, option);
+    case 'maybe':
+      return choiceField(context, option, ['true', 'false']);
+    case 'choice':
+      return values.length > 1 || problemsAt(context, pointer).length > 0
+        ? choiceField(context, option, values)
+        : nothing;
   }
 }
 
@@ -99,7 +130,11 @@ export function optionField(context: Context, pointer: string): TemplateResult |
 
 function configField(context: Context): TemplateResult {
   const { words, state, actions } = context;
-  const shape: FieldShape = { pointer: '/model/config', label: words.t('model.config'), hint: words.t('model.config_hint') };
+  const shape: FieldShape = {
+    pointer: '/model/config',
+    label: words.t('model.config'),
+    hint: words.t('model.config_hint'),
+  };
   const take = (text: string) => actions.change({ config: text });
   const onDrop = async (event: DragEvent) => {
     const file = event.dataTransfer?.files[0];
@@ -114,22 +149,38 @@ function configField(context: Context): TemplateResult {
   return html`<div class="field ${problemsAt(context, shape.pointer).length > 0 ? 'wrong' : ''}">
     <label for=${idOf(shape.pointer)}>${shape.label}</label>
     <textarea
-      id=${idOf(shape.pointer)} rows="6" spellcheck="false" autocomplete="off" placeholder=${'{ "model_type": "llama", … }'}
-      .value=${live(state.config)} .defaultValue=${state.config}
+      id=${idOf(shape.pointer)}
+      rows="6"
+      spellcheck="false"
+      autocomplete="off"
+      placeholder=${'{ "model_type": "llama", … }'}
+      .value=${live(state.config)}
+      .defaultValue=${state.config}
       aria-invalid=${problemsAt(context, shape.pointer).length > 0 ? 'true' : 'false'}
       aria-describedby=${describedBy(context, shape)}
       @input=${(event: Event) => take((event.target as HTMLTextAreaElement).value)}
-      @dragover=${(event: Event) => event.preventDefault()} @drop=${onDrop}
+      @dragover=${(event: Event) => event.preventDefault()}
+      @drop=${onDrop}
     ></textarea>
     ${problemLine(context, shape.pointer)}${hintLine(shape)}
-    <label class="file">${words.t('model.file')} <input type="file" accept=".json,application/json" @change=${onFile} /></label>
+    <label class="file"
+      >${words.t('model.file')} <input type="file" accept=".json,application/json" @change=${onFile}
+    /></label>
   </div>`;
 }
 
 function sizeField(context: Context): TemplateResult {
   const { words, state, actions } = context;
-  const shape: FieldShape = { pointer: '/model/parameters', label: words.t('model.size'), hint: words.t('model.size_hint') };
-  return field(context, shape, textControl(context, shape, state.size, (size) => actions.change({ size })));
+  const shape: FieldShape = {
+    pointer: '/model/parameters',
+    label: words.t('model.size'),
+    hint: words.t('model.size_hint'),
+  };
+  return field(
+    context,
+    shape,
+    textControl(context, shape, state.size, (size) => actions.change({ size })),
+  );
 }
 
 function modelFacts(context: Context): TemplateResult | typeof nothing {
@@ -142,7 +193,8 @@ function modelFacts(context: Context): TemplateResult | typeof nothing {
   }
   if (!model) return nothing;
   const facts = [modelSize(context, model), words.t('model.layers', { count: model.layers })];
-  if (model.max_position_embeddings > 0) facts.push(words.t('model.context', { tokens: model.max_position_embeddings }));
+  if (model.max_position_embeddings > 0)
+    facts.push(words.t('model.context', { tokens: model.max_position_embeddings }));
   return html`<p class="facts">${facts.join(' · ')}</p>`;
 }
 
@@ -168,7 +220,11 @@ function methodField(context: Context): TemplateResult {
   const { words, catalogue, state, actions } = context;
   const pointer = '/training/method';
   const values = optionAt(catalogue, pointer)?.values ?? [];
-  const entries = values.map((value) => ({ value, title: words.t(`value.method.${value}`), text: words.t(`hint.method.${value}`) }));
+  const entries = values.map((value) => ({
+    value,
+    title: words.t(`value.method.${value}`),
+    text: words.t(`hint.method.${value}`),
+  }));
   return html`<fieldset class="field">
     <legend>${words.t('field.method')}</legend>
     ${radios('method', entries, methodOf(state, catalogue), (value) => actions.choose(pointer, value))}
@@ -181,21 +237,61 @@ const inSightWide = ['/training/precision', '/training/base_weights'];
 
 const detailGroups: readonly [string, readonly string[]][] = [
   ['adapters', ['/training/lora/rank', '/training/lora/dropout', '/training/lora/targets', '/training/kbit_upcast']],
-  ['optimizer', ['/training/optimizer/name', '/training/optimizer/states', '/training/optimizer/paged', '/training/optimizer/foreach', '/training/optimizer/in_backward']],
-  ['memory', ['/training/recompute', '/training/cross_entropy', '/training/attention', '/training/kernels', '/training/offload/optimizer', '/training/offload/parameters', '/training/offload/activations']],
-  ['software', ['/training/framework', '/training/objective', '/training/packing', '/training/global_batch', '/training/compile', '/training/tokens']],
+  [
+    'optimizer',
+    [
+      '/training/optimizer/name',
+      '/training/optimizer/states',
+      '/training/optimizer/paged',
+      '/training/optimizer/foreach',
+      '/training/optimizer/in_backward',
+    ],
+  ],
+  [
+    'memory',
+    [
+      '/training/recompute',
+      '/training/cross_entropy',
+      '/training/attention',
+      '/training/kernels',
+      '/training/offload/optimizer',
+      '/training/offload/parameters',
+      '/training/offload/activations',
+    ],
+  ],
+  [
+    'software',
+    [
+      '/training/framework',
+      '/training/objective',
+      '/training/packing',
+      '/training/global_batch',
+      '/training/compile',
+      '/training/tokens',
+    ],
+  ],
 ];
 
 /** Options that a newer planner offers and this page does not know keep a place of their own. */
 function otherOptions({ catalogue }: Context): string[] {
-  const placed = new Set(['/training/method', ...inSight, ...inSightWide, ...detailGroups.flatMap(([, pointers]) => pointers)]);
-  return catalogue.options.map((option) => option.pointer).filter((pointer) => pointer.startsWith('/training/') && !placed.has(pointer));
+  const placed = new Set([
+    '/training/method',
+    ...inSight,
+    ...inSightWide,
+    ...detailGroups.flatMap(([, pointers]) => pointers),
+  ]);
+  return catalogue.options
+    .map((option) => option.pointer)
+    .filter((pointer) => pointer.startsWith('/training/') && !placed.has(pointer));
 }
 
 function detailGroup(context: Context, name: string, pointers: readonly string[]): TemplateResult | typeof nothing {
   const fields = pointers.map((pointer) => optionField(context, pointer)).filter((entry) => entry !== nothing);
   if (fields.length === 0) return nothing;
-  return html`<fieldset class="detail-group"><legend>${context.words.t(`details.${name}`)}</legend><div class="grid">${fields}</div></fieldset>`;
+  return html`<fieldset class="detail-group">
+    <legend>${context.words.t(`details.${name}`)}</legend>
+    <div class="grid">${fields}</div>
+  </fieldset>`;
 }
 
 function hasProblemIn(context: Context, groups: readonly (readonly [string, readonly string[]])[]): boolean {
@@ -225,7 +321,11 @@ function gpuEntry(context: Context, gpu: CatalogueGpu) {
   const { words } = context;
   const status = gpu.status === 'shipping' ? '' : ` (${words.t(`status.${gpu.status}`)})`;
   const told = gpu.name.replace(/\s/g, '').includes(`${gpu.memory_gb}GB`);
-  return { value: gpu.id, text: `${gpu.name}${told ? '' : `, ${gpu.memory_gb}\u00a0GB`}${status}`, group: words.t(`group.${gpu.group}`) };
+  return {
+    value: gpu.id,
+    text: `${gpu.name}${told ? '' : `, ${gpu.memory_gb}\u00a0GB`}${status}`,
+    group: words.t(`group.${gpu.group}`),
+  };
 }
 
 function gpuFields(context: Context): TemplateResult {
@@ -234,18 +334,32 @@ function gpuFields(context: Context): TemplateResult {
   const gpuShape = shapeOf(context, '/hardware/gpu');
   const countShape = shapeOf(context, '/hardware/count');
   const entries = gpus.map((gpu) => gpuEntry(context, gpu));
-  const spreads = ['3', '0'].map((value) => ({ value, title: words.t(`spread.${value}`), text: words.t(`spread.${value}.text`) }));
+  const spreads = ['3', '0'].map((value) => ({
+    value,
+    title: words.t(`spread.${value}`),
+    text: words.t(`spread.${value}.text`),
+  }));
   return html`<div class="grid gpu">
-      ${field(context, gpuShape, selectControl(context, gpuShape, entries, state.gpu, (gpu) => actions.change({ gpu })))}
-      ${field(context, countShape, textControl(context, countShape, state.count, (count) => actions.change({ count })))}
+      ${field(
+        context,
+        gpuShape,
+        selectControl(context, gpuShape, entries, state.gpu, (gpu) => actions.change({ gpu })),
+      )}
+      ${field(
+        context,
+        countShape,
+        textControl(context, countShape, state.count, (count) => actions.change({ count })),
+      )}
     </div>
-    ${state.count.trim() === '1'
-      ? nothing
-      : html`<fieldset class="field">
-          <legend>${words.t('spread')}</legend>
-          ${radios('spread', spreads, state.zero, (zero) => actions.change({ zero }))}
-          ${problemLine(context, '/layout')}
-        </fieldset>`}`;
+    ${
+      state.count.trim() === '1'
+        ? nothing
+        : html`<fieldset class="field">
+            <legend>${words.t('spread')}</legend>
+            ${radios('spread', spreads, state.zero, (zero) => actions.change({ zero }))}
+            ${problemLine(context, '/layout')}
+          </fieldset>`
+    }`;
 }
 
 function hardwareStep(context: Context): TemplateResult {
@@ -263,8 +377,12 @@ function hardwareStep(context: Context): TemplateResult {
 }
 
 export const steps = (context: Context): TemplateResult => html`
-  <form class="steps" novalidate aria-label=${context.words.t('steps')} @submit=${(event: Event) => event.preventDefault()}>
+  <form
+    class="steps"
+    novalidate
+    aria-label=${context.words.t('steps')}
+    @submit=${(event: Event) => event.preventDefault()}
+  >
     ${modelStep(context)}${trainingStep(context)}${hardwareStep(context)}
   </form>
 `;
-

@@ -21,21 +21,36 @@ function offers(context: Context, systems: SystemOffer[]): TemplateResult | type
   const { words } = context;
   if (systems.length === 0) return nothing;
   const names = systems.map((system) => systemName(context, system));
-  return html`<details class="systems"><summary>${words.t('system.count', { count: names.length })}</summary>
-    <ul>${names.map((name) => html`<li>${name}</li>`)}</ul></details>`;
+  return html`<details class="systems">
+    <summary>${words.t('system.count', { count: names.length })}</summary>
+    <ul>
+      ${names.map((name) => html`<li>${name}</li>`)}
+    </ul>
+  </details>`;
 }
 
 function offer(context: Context, suggestion: HardwareSuggestion): TemplateResult {
   const { words, format, actions } = context;
   const name = words.t('suggestion.name', { count: suggestion.count, gpu: gpuName(context, suggestion.gpu) });
   return html`<li class="offer verdict-${suggestion.verdict}">
-    <div class="offer-head">${verdictIcon(suggestion.verdict)}<h4>${name}</h4></div>
-    <p class="offer-figures"><strong>${words.t(`verdict.${suggestion.verdict}`)}</strong>
-      ${words.t(suggestion.count > 1 ? 'suggestion.need_each' : 'suggestion.need', { need: format.bytes(suggestion.device.expected), usable: format.bytes(suggestion.usable_bytes) })}</p>
+    <div class="offer-head">
+      ${verdictIcon(suggestion.verdict)}
+      <h4>${name}</h4>
+    </div>
+    <p class="offer-figures">
+      <strong>${words.t(`verdict.${suggestion.verdict}`)}</strong>
+      ${words.t(suggestion.count > 1 ? 'suggestion.need_each' : 'suggestion.need', { need: format.bytes(suggestion.device.expected), usable: format.bytes(suggestion.usable_bytes) })}
+    </p>
     ${suggestion.status === 'shipping' ? nothing : html`<p><span class="tag">${words.t(`status.${suggestion.status}`)}</span></p>`}
     ${offers(context, suggestion.systems)}
-    <button type="button" class="quiet" aria-label=${words.t('suggestion.choose_this', { name })} @click=${() => actions.chooseGpu(suggestion.gpu, suggestion.count)}>
-      ${words.t('suggestion.choose')}</button>
+    <button
+      type="button"
+      class="quiet"
+      aria-label=${words.t('suggestion.choose_this', { name })}
+      @click=${() => actions.chooseGpu(suggestion.gpu, suggestion.count)}
+    >
+      ${words.t('suggestion.choose')}
+    </button>
   </li>`;
 }
 
@@ -52,11 +67,20 @@ function offerGroup(context: Context, group: SystemGroup, all: HardwareSuggestio
   return html`<div class="offer-group">
     <h3>${words.t(`group.${group}`)}</h3>
     <p class="note">${words.t(`group.${group}.text`)}</p>
-    <ul class="offers">${(open ? own : own.slice(0, firstFew)).map((suggestion) => offer(context, suggestion))}</ul>
-    ${rest > 0
-      ? html`<button type="button" class="link" aria-expanded=${open ? 'true' : 'false'} @click=${toggle}>
-          ${open ? words.t('suggestion.fewer') : words.t('suggestion.more', { count: rest })}<span class="visually-hidden"> ${words.t(`group.${group}`)}</span></button>`
-      : nothing}
+    <ul class="offers">
+      ${(open ? own : own.slice(0, firstFew)).map((suggestion) => offer(context, suggestion))}
+    </ul>
+    ${
+      rest > 0
+        ? html`<button type="button" class="link" aria-expanded=${open ? 'true' : 'false'} @click=${toggle}>
+            ${open ? words.t('suggestion.fewer') : words.t('suggestion.more', { count: rest })}<span
+              class="visually-hidden"
+            >
+              ${words.t(`group.${group}`)}</span
+            >
+          </button>`
+        : nothing
+    }
   </div>`;
 }
 
@@ -66,9 +90,20 @@ function leftOut(context: Context): TemplateResult | typeof nothing {
   const entries = report.suggestions?.not_fitting ?? [];
   if (entries.length === 0) return nothing;
   const reasons = [...new Set(entries.map((entry) => entry.reason))];
-  const names = (reason: string) => entries.filter((entry) => entry.reason === reason).map((entry) => gpuName(context, entry.gpu));
-  return html`<details class="left-out"><summary>${words.t('hardware.left_out')}</summary>
-    <dl>${reasons.map((reason) => html`<div><dt>${words.t(`reason.${reason}`)}</dt><dd>${names(reason).join(', ')}</dd></div>`)}</dl></details>`;
+  const names = (reason: string) =>
+    entries.filter((entry) => entry.reason === reason).map((entry) => gpuName(context, entry.gpu));
+  return html`<details class="left-out">
+    <summary>${words.t('hardware.left_out')}</summary>
+    <dl>
+      ${reasons.map(
+        (reason) =>
+          html`<div>
+            <dt>${words.t(`reason.${reason}`)}</dt>
+            <dd>${names(reason).join(', ')}</dd>
+          </div>`,
+      )}
+    </dl>
+  </details>`;
 }
 
 export function hardwareSuggestions(context: Context): TemplateResult {
@@ -93,20 +128,36 @@ function changeItem(context: Context, change: ChangeSuggestion): TemplateResult 
   const text = `${field}, ${fromTo(context, change)}`;
   const told = `change.${change.id}`;
   return html`<li class="change verdict-${change.verdict}">
-    <div class="offer-head">${verdictIcon(change.verdict)}<h3>${field}<span>${fromTo(context, change)}</span></h3></div>
+    <div class="offer-head">
+      ${verdictIcon(change.verdict)}
+      <h3>${field}<span>${fromTo(context, change)}</span></h3>
+    </div>
     ${words.has(told) ? html`<p>${words.t(told)}</p>` : nothing}
-    <p class="offer-figures">${words.t('change.saves', { saved: format.bytes(change.saved_bytes), need: format.bytes(change.device.expected) })}
-      <strong>${words.t(`verdict.${change.verdict}`)}</strong></p>
-    <button type="button" class="quiet" aria-label=${words.t('change.apply_this', { text })} @click=${() => actions.apply(change.request)}>${words.t('change.apply')}</button>
+    <p class="offer-figures">
+      ${words.t('change.saves', { saved: format.bytes(change.saved_bytes), need: format.bytes(change.device.expected) })}
+      <strong>${words.t(`verdict.${change.verdict}`)}</strong>
+    </p>
+    <button
+      type="button"
+      class="quiet"
+      aria-label=${words.t('change.apply_this', { text })}
+      @click=${() => actions.apply(change.request)}
+    >
+      ${words.t('change.apply')}
+    </button>
   </li>`;
 }
 
 export function changeSuggestions(context: Context): TemplateResult | typeof nothing {
-  const changes = (context.report.suggestions?.changes ?? []).filter((change) => context.format.shows(change.saved_bytes));
+  const changes = (context.report.suggestions?.changes ?? []).filter((change) =>
+    context.format.shows(change.saved_bytes),
+  );
   if (changes.length === 0) return nothing;
   return html`<section class="panel" id="changes" aria-labelledby="changes-title" tabindex="-1">
     <h2 id="changes-title">${context.words.t('change.title')}</h2>
     <p>${context.words.t('change.intro')}</p>
-    <ul class="changes">${changes.map((change) => changeItem(context, change))}</ul>
+    <ul class="changes">
+      ${changes.map((change) => changeItem(context, change))}
+    </ul>
   </section>`;
 }

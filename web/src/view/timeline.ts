@@ -30,13 +30,18 @@ function phasesOf(events: TimelineEvent[]): { phase: string; start: number; end:
 
 /** For each component the band it fills; each event is a step as wide as the others. */
 function bandsOf(events: TimelineEvent[]): [id: string, points: Point[]][] {
-  const ids = [...new Set(events.flatMap((event) => Object.keys(event.by_component)))].sort((a, b) => stackingPlace(a) - stackingPlace(b));
+  const ids = [...new Set(events.flatMap((event) => Object.keys(event.by_component)))].sort(
+    (a, b) => stackingPlace(a) - stackingPlace(b),
+  );
   const base = events.map(() => 0);
   return ids.map((id) => {
     const points = events.flatMap((event, index): Point[] => {
       const low = base[index]!;
       const high = (base[index] = low + (event.by_component[id] ?? 0));
-      return [[index, low, high], [index + 1, low, high]];
+      return [
+        [index, low, high],
+        [index + 1, low, high],
+      ];
     });
     return [id, points];
   });
@@ -51,17 +56,42 @@ function chart(context: Context, events: TimelineEvent[]): TemplateResult {
   const { words, format, report } = context;
   const width = context.width('timeline');
   const most = Math.max(...events.map((event) => event.live_bytes), report.memory!.per_gpu.allocated.expected);
-  const x = scaleLinear().domain([0, events.length]).range([margin.left, width - margin.right]);
-  const inUnit = scaleLinear().domain([0, format.inUnit(most) * 1.04]).nice(4);
-  const y = scaleLinear().domain([0, format.fromUnit(inUnit.domain()[1]!)]).range([bottom, margin.top]);
-  const band = area<Point>().x(([place]) => x(place)).y0(([, low]) => y(low)).y1(([, , high]) => y(high));
-  const outline = line<[number, number]>().x(([place]) => x(place)).y(([, bytes]) => y(bytes));
-  const edge = events.flatMap((event, index): [number, number][] => [[index, event.live_bytes], [index + 1, event.live_bytes]]);
+  const x = scaleLinear()
+    .domain([0, events.length])
+    .range([margin.left, width - margin.right]);
+  const inUnit = scaleLinear()
+    .domain([0, format.inUnit(most) * 1.04])
+    .nice(4);
+  const y = scaleLinear()
+    .domain([0, format.fromUnit(inUnit.domain()[1]!)])
+    .range([bottom, margin.top]);
+  const band = area<Point>()
+    .x(([place]) => x(place))
+    .y0(([, low]) => y(low))
+    .y1(([, , high]) => y(high));
+  const outline = line<[number, number]>()
+    .x(([place]) => x(place))
+    .y(([, bytes]) => y(bytes));
+  const edge = events.flatMap((event, index): [number, number][] => [
+    [index, event.live_bytes],
+    [index + 1, event.live_bytes],
+  ]);
   const peak = events.findIndex(isPeak(context));
-  return html`<svg viewBox="0 0 ${width} ${bottom + margin.bottom}" width="100%" role="img" aria-labelledby="timeline-text">
-    <g class="axis">${inUnit.ticks(4).map((tick) => svg`<line class="rule" x1=${margin.left} x2=${width - margin.right} y1=${y(format.fromUnit(tick))} y2=${y(format.fromUnit(tick))} />
-      <text x=${margin.left - 8} y=${y(format.fromUnit(tick)) + 4} font-size="12" text-anchor="end">${format.number(tick)}</text>`)}
-      <text x="0" y="14" font-size="12">${format.unit}</text></g>
+  return html`<svg
+    viewBox="0 0 ${width} ${bottom + margin.bottom}"
+    width="100%"
+    role="img"
+    aria-labelledby="timeline-text"
+  >
+    <g class="axis">
+      ${inUnit.ticks(4).map(
+        (
+          tick,
+        ) => svg`<line class="rule" x1=${margin.left} x2=${width - margin.right} y1=${y(format.fromUnit(tick))} y2=${y(format.fromUnit(tick))} />
+      <text x=${margin.left - 8} y=${y(format.fromUnit(tick)) + 4} font-size="12" text-anchor="end">${format.number(tick)}</text>`,
+      )}
+      <text x="0" y="14" font-size="12">${format.unit}</text>
+    </g>
     ${bandsOf(events).map(([id, points]) => svg`<path class="band ${colourClass(id)}" d=${band(points)} />`)}
     <path class="outline" d=${outline(edge)} />
     ${phasesOf(events).map(({ phase, start, end }) => phaseShape(context, phase, x(start), x(end)))}
@@ -88,9 +118,23 @@ function eventTable(context: Context, events: TimelineEvent[]): TemplateResult {
   return html`<details class="as-table">
     <summary>${words.t('timeline.table')}</summary>
     <div class="scroll" tabindex="0" role="region" aria-label=${words.t('timeline.table_label')}>
-      <table><thead><tr><th scope="col">${words.t('timeline.event')}</th><th scope="col" class="figure">${words.t('timeline.live', { unit: format.unit })}</th></tr></thead>
-        <tbody>${events.map((event) => html`<tr class=${isPeak(context)(event) ? 'is-peak' : ''}><th scope="row">${eventName(context, event.event, event.block)}</th>
-          <td class="figure">${format.column(event.live_bytes)}</td></tr>`)}</tbody></table>
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">${words.t('timeline.event')}</th>
+            <th scope="col" class="figure">${words.t('timeline.live', { unit: format.unit })}</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${events.map(
+            (event) =>
+              html`<tr class=${isPeak(context)(event) ? 'is-peak' : ''}>
+                <th scope="row">${eventName(context, event.event, event.block)}</th>
+                <td class="figure">${format.column(event.live_bytes)}</td>
+              </tr>`,
+          )}
+        </tbody>
+      </table>
     </div>
   </details>`;
 }
@@ -102,7 +146,9 @@ export function timeline(context: Context): TemplateResult | typeof nothing {
   const { peak, per_gpu: perGpu } = report.memory!;
   return html`<section class="panel" aria-labelledby="timeline-title">
     <h2 id="timeline-title">${words.t('timeline.title')}</h2>
-    <p id="timeline-text">${words.t('timeline.text', { event: eventName(context, peak.event, peak.block), bytes: format.bytes(perGpu.allocated.expected) })}</p>
+    <p id="timeline-text">
+      ${words.t('timeline.text', { event: eventName(context, peak.event, peak.block), bytes: format.bytes(perGpu.allocated.expected) })}
+    </p>
     <div class="measured" data-measure="timeline">${chart(context, events)}</div>
     ${eventTable(context, events)}
   </section>`;

@@ -16,7 +16,10 @@ const marks: Record<Verdict | 'needed', TemplateResult> = {
 };
 
 export const verdictIcon = (verdict: Verdict | 'needed') =>
-  html`<svg class="verdict-icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false"><circle cx="12" cy="12" r="11" />${marks[verdict]}</svg>`;
+  html`<svg class="verdict-icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false">
+    <circle cx="12" cy="12" r="11" />
+    ${marks[verdict]}
+  </svg>`;
 
 export const verdictOf = (report: Report): Verdict | 'needed' => report.fit?.verdict ?? 'needed';
 
@@ -42,7 +45,12 @@ function verdictText(context: Context): string {
   const { device } = report.memory!.per_gpu;
   const count = report.request?.hardware?.count ?? 1;
   const training = words.t('verdict.training', { model: modelLabel(context), method: methodInSentence(context) });
-  const need = words.t('verdict.need', { count, training, need: format.bytes(device.expected), interval: format.interval(device) });
+  const need = words.t('verdict.need', {
+    count,
+    training,
+    need: format.bytes(device.expected),
+    interval: format.interval(device),
+  });
   const { fit } = report;
   if (!fit) return `${need} ${words.t('verdict.needed.text')}`;
   const headroom = fit.headroom_bytes;
@@ -60,7 +68,8 @@ function settings(context: Context): string[] {
   const { words, report } = context;
   const training = report.request?.training;
   if (!training) return [];
-  const named = (pointer: string, value: unknown) => (value === undefined || value === null ? [] : [valueName(context, pointer, value)]);
+  const named = (pointer: string, value: unknown) =>
+    value === undefined || value === null ? [] : [valueName(context, pointer, value)];
   return [
     ...named('/training/base_weights', training.base_weights),
     ...named('/training/optimizer/name', training.optimizer?.name),
@@ -75,13 +84,19 @@ function modelLine(context: Context): string {
   const { parameters, trainable } = report.model!;
   const total = parameterCount(context, parameters);
   if (trainable >= parameters) return words.t('verdict.all_trainable', { total });
-  return words.t('verdict.trainable', { total, trainable: parameterCount(context, trainable), share: format.percent(trainable / parameters) });
+  return words.t('verdict.trainable', {
+    total,
+    trainable: parameterCount(context, trainable),
+    share: format.percent(trainable / parameters),
+  });
 }
 
 function notices(context: Context) {
   const list = context.report.warnings ?? [];
   if (list.length === 0) return nothing;
-  return html`<ul class="warnings">${list.map((notice) => html`<li>${noticeText(context, 'warning', notice)}</li>`)}</ul>`;
+  return html`<ul class="warnings">
+    ${list.map((notice) => html`<li>${noticeText(context, 'warning', notice)}</li>`)}
+  </ul>`;
 }
 
 export function verdictCard(context: Context): TemplateResult {
@@ -90,11 +105,17 @@ export function verdictCard(context: Context): TemplateResult {
     <h2 id="answer-title">${verdictIcon(verdict)}<span>${verdictTitle(context, context.report)}</span></h2>
     <p class="verdict-text">${verdictText(context)}</p>
     <p class="verdict-model">${modelLine(context)}</p>
-    <ul class="chips" aria-label=${context.words.t('settings')}>${settings(context).map((text) => html`<li>${text}</li>`)}</ul>
+    <ul class="chips" aria-label=${context.words.t('settings')}>
+      ${settings(context).map((text) => html`<li>${text}</li>`)}
+    </ul>
     ${notices(context)}
-    <p class="onward"><a href="#hardware">${context.words.t('hardware.title')}</a>${
-      (context.report.suggestions?.changes ?? []).length > 0 ? html`<a href="#changes">${context.words.t('change.title')}</a>` : nothing
-    }</p>
+    <p class="onward">
+      <a href="#hardware">${context.words.t('hardware.title')}</a>${
+        (context.report.suggestions?.changes ?? []).length > 0
+          ? html`<a href="#changes">${context.words.t('change.title')}</a>`
+          : nothing
+      }
+    </p>
   </div>`;
 }
 
@@ -103,10 +124,15 @@ export function verdictBar(context: Context): TemplateResult {
   const { words, format, report } = context;
   const { fit } = report;
   const { device } = report.memory!.per_gpu;
-  const text = fit && fit.usable_bytes > 0
-    ? words.t('bar.of', { need: format.bytes(device.expected), usable: format.bytes(fit.usable_bytes) })
-    : words.t('bar.need', { need: format.bytes(device.expected) });
-  return html`<a class="verdict-bar verdict-${verdictOf(report)} ${context.problems.length > 0 ? 'stale' : ''}" href="#answer">
-    ${verdictIcon(verdictOf(report))}<strong>${fit ? verdictTitle(context, report) : words.t('bar.title')}</strong><span>${text}</span>
+  const text =
+    fit && fit.usable_bytes > 0
+      ? words.t('bar.of', { need: format.bytes(device.expected), usable: format.bytes(fit.usable_bytes) })
+      : words.t('bar.need', { need: format.bytes(device.expected) });
+  return html`<a
+    class="verdict-bar verdict-${verdictOf(report)} ${context.problems.length > 0 ? 'stale' : ''}"
+    href="#answer"
+  >
+    ${verdictIcon(verdictOf(report))}<strong>${fit ? verdictTitle(context, report) : words.t('bar.title')}</strong
+    ><span>${text}</span>
   </a>`;
 }

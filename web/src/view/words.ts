@@ -12,7 +12,8 @@ export function valueName({ words }: Context, pointer: string, value: unknown): 
   return typeof value === 'number' ? words.t('number', { value }) : words.t(key);
 }
 
-export const gpuName = ({ catalogue }: Context, id: string): string => catalogue.gpus.find((gpu) => gpu.id === id)?.name ?? id;
+export const gpuName = ({ catalogue }: Context, id: string): string =>
+  catalogue.gpus.find((gpu) => gpu.id === id)?.name ?? id;
 
 export const modelName = ({ catalogue }: Context, id: string): string =>
   catalogue.models.find((model) => model.id === id)?.label ?? id;
@@ -24,7 +25,10 @@ export function parameterCount({ words, format }: Context, count: number): strin
 }
 
 /** "30.5 billion, 3.35 billion active": for a list. */
-export function shortSize({ words, format }: Context, { parameters, active }: { parameters: number; active: number }): string {
+export function shortSize(
+  { words, format }: Context,
+  { parameters, active }: { parameters: number; active: number },
+): string {
   const short = (count: number) => {
     const { value, scale } = format.large(count);
     return words.t(`size.${scale}`, { value });
@@ -64,7 +68,9 @@ export function noticeText(context: Context, kind: 'problem' | 'warning', notice
   const { words } = context;
   const text = words.t(`${kind}.${notice.code}`, args);
   const closest = kind === 'problem' && notice.arguments.closest;
-  return closest ? `${text} ${words.t('problem.closest', { closest: argumentText(context, 'closest', closest, field) })}` : text;
+  return closest
+    ? `${text} ${words.t('problem.closest', { closest: argumentText(context, 'closest', closest, field) })}`
+    : text;
 }
 
 /** An event of a training step: "backward pass, layer 32". Layers are counted from 1. */
