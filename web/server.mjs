@@ -49,9 +49,11 @@ export function serve(folder = join(dist, 'site')) {
   });
   return new Promise((resolve, reject) => {
     server.once('error', reject);
-    server.listen(0, '127.0.0.1', () =>
-      resolve({ url: `http://127.0.0.1:${server.address().port}/`, close: () => server.close() }),
-    );
+    const close = () => {
+      server.close();
+      server.closeAllConnections(); // browsers keep some open
+    };
+    server.listen(0, '127.0.0.1', () => resolve({ url: `http://127.0.0.1:${server.address().port}/`, close }));
   });
 }
 

@@ -10,6 +10,8 @@ namespace vramplan {
 namespace {
 
 constexpr std::size_t kLongestEcho = 120;
+// A hostile object can hold two hundred thousand unknown fields; nobody reads more than these.
+constexpr std::size_t kMostUnknownFields = 100;
 
 ProblemArgument text_argument(std::string name, std::string_view value) { return {std::move(name), shortened(value)}; }
 
@@ -264,8 +266,10 @@ const Json* ObjectReader::any(std::string_view name, Need need) { return take(na
 
 void ObjectReader::finish() {
   if (object_ == nullptr) return;
+  std::size_t reported = 0;
   for (const auto& [name, value] : object_->items()) {
     if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+    if (++reported > kMostUnknownFields) return;
     report(problems_, ProblemCode::unknown_field, pointer_to(name),
            {text_argument("name", name), text_argument("closest", closest(name, known_))});
   }

@@ -120,7 +120,7 @@ class ObjectReader {
   // Known, and of no interest here.
   void ignore(std::string_view name);
 
-  // Reports unknown_field for every member that nobody asked for.
+  // Reports unknown_field for every member that nobody asked for, up to a hundred.
   void finish();
 
  private:

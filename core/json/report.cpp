@@ -167,7 +167,7 @@ OrderedJson training(const TrainingChoice& t) {
             {"paged", t.optimizer.paged},
             {"foreach", or_null(t.optimizer.foreach)},
             {"in_backward", t.optimizer.in_backward}}},
-          {"lora", {{"rank", t.lora.rank}, {"targets", t.lora.targets}, {"dropout", t.lora.dropout}}},
+          {"lora", {{"rank", t.lora.rank}, {"targets", t.lora.targets}, {"dropout", or_null(t.lora.dropout)}}},
           {"sequence_length", t.sequence_length},
           {"micro_batch", t.micro_batch},
           {"global_batch", or_null(t.global_batch)},

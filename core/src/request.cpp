@@ -147,6 +147,9 @@ WeightFormat default_base_weights(Method method, Precision precision) {
   return half ? WeightFormat::fp16 : WeightFormat::bf16;
 }
 
+// trl/trainer/model_config.py: lora_dropout 0.05, as in the trainers built on PEFT; torchtune's recipes: 0.
+double default_dropout(FrameworkId framework) { return framework == FrameworkId::transformers ? 0.05 : 0.0; }
+
 // PEFT raises 16-bit adapters to FP32 whatever the precision of the run; torchtune makes them in the type of the
 // weights.
 bool has_fp32_adapters(const TrainingChoice& t) {
@@ -183,7 +186,8 @@ PlanRequest resolve_defaults(PlanRequest request) {
   if (!t.base_weights) t.base_weights = default_base_weights(t.method, t.precision);
   if (t.optimizer.states == StateFormat::factored) t.optimizer.states.reset();
   if (!t.optimizer.states) t.optimizer.states = default_states(t, *t.base_weights);
-  if (!t.kbit_upcast) t.kbit_upcast = is_quantized(*t.base_weights) && t.framework == FrameworkId::transformers;
+  if (!t.lora.dropout) t.lora.dropout = default_dropout(t.framework);
+  if (!t.kbit_upcast) t.kbit_upcast = false;  // loaders differ: whoever calls prepare_model_for_kbit_training says so
   return request;
 }
 

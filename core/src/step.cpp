@@ -31,7 +31,7 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.accumulates = run.accumulation_steps > 1;
   c.gradient_enters = trained_layer;
   c.attention = run.training.attention;
-  c.adapter = {run.adapter_targets, run.training.lora.dropout > 0, method == Method::dora, run.types.adapters};
+  c.adapter = {run.adapter_targets, run.training.lora.dropout.value_or(0) > 0, method == Method::dora, run.types.adapters};
   return c;
 }
 
@@ -285,7 +285,10 @@ void Step::describe(Event event, Sink& sink) const {
       continue;
     }
     const bool own = is_block(event.kind) && event.layer >= stack.first && event.layer < stack.first + stack.count;
-    sink.one(stream_term(Component::checkpoints, (below + (own ? 1 : 0)) * run_.framework.checkpoint_copies));
+    const bool kept = run_.framework.keeps_stream_in_backward && !forward;
+    const Dim above = kept && !at_head ? stack.count - below - (own ? 1 : 0) : 0;
+    sink.one(stream_term(Component::checkpoints, below + (own ? 1 : 0) + above));
+    sink.one(stream_term(Component::activation_gradients, above));
     if (forward) sink.one({Component::autocast_weights, 1, {{"W_cast", stack.profile.cached_weight_copies.value}}, 1, below});
   }
   if (event.kind == EventKind::recompute_block) sink.one(stream_term(Component::activation_gradients, 1));

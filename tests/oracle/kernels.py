@@ -2,9 +2,10 @@
 
 scaled_dot_product_attention: the C++ front door asks the device which kernel it may use. Here the choice is made in Python by the
 same constraints, and the same ATen operations are called, so autograd saves what it saves on a device:
-  flash      16-bit, no mask, head size at most 256, grouped heads allowed       saves q, k, v, out, log-sum-exp (and two scalars)
-  efficient  any dtype, mask allowed (expanded to heads), no grouped heads      saves q, k, v, out, log-sum-exp (and two scalars)
-  math       everything else, which is FP32 with grouped heads               saves the composition's tensors, s x s among them
+  flash      16-bit, no mask, head size at most 256          saves q, k, v, out, log-sum-exp (and two scalars)
+  efficient  any dtype, mask allowed (expanded to heads)    saves q, k, v, out, log-sum-exp (and two scalars), the mask as a bias
+Both take grouped key-value heads in the pinned version (its table of constraints says so). In versions whose efficient kernel does not, FP32
+with grouped heads falls to the math composition, which keeps s x s tensors.
 flash_attention_2: the flash-attn package's function keeps q, k, v, out and log-sum-exp in (batch, length, heads, size); the same ATen flash
 operation on transposed views keeps the same storages.
 Workspaces that a kernel allocates and frees itself are invisible to a fake kernel; `transients` adds them.
@@ -39,7 +40,9 @@ def _flash_backward(args, out):
 def _efficient_backward(args, out):
     q = args[1]
     batch, heads, length, size = q.shape
+    k_heads = args[2].shape[1]
     extra = 4 * _numel(batch, heads, length)
+    if k_heads != heads: extra += 2 * q.element_size() * _numel(batch, heads, args[2].shape[2], size)      # gradients per query head, summed to groups
     if q.dtype == torch.float32: extra += 4 * _numel(batch, heads, length, size)      # product of gradient and output, then its row sum
     else: extra += 4 * _numel(batch, heads, length, size)                              # FP32 accumulator of the query gradient
     return extra
@@ -80,20 +83,16 @@ def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=Non
         q, k, v = (t.to(to) if t.dtype == torch.float32 else t for t in (q, k, v))
         if attn_mask is not None and attn_mask.dtype == torch.float32: attn_mask = attn_mask.to(to)
     scale = scale if scale is not None else q.shape[-1] ** -0.5
-    grouped = q.shape[1] != k.shape[1]
     if attn_mask is None and q.dtype in (torch.bfloat16, torch.float16) and q.shape[-1] == v.shape[-1] <= 256:
         chosen.add('flash')
         return _flash(q, k, v, dropout_p, is_causal, scale)
-    if not grouped:
-        chosen.add('efficient')
-        bias = None
-        if attn_mask is not None:
-            if attn_mask.dtype == torch.bool: attn_mask = torch.zeros_like(attn_mask, dtype=q.dtype).masked_fill_(attn_mask.logical_not(), float('-inf'))
-            bias = attn_mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-        needs = any(t.requires_grad for t in (q, k, v))
-        return aten._scaled_dot_product_efficient_attention(q, k, v, bias, needs, dropout_p, is_causal, scale=scale)[0]
-    chosen.add('math')
-    return aten._scaled_dot_product_attention_math(q, k, v, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa)[0]
+    chosen.add('efficient')
+    bias = None
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool: attn_mask = torch.zeros_like(attn_mask, dtype=q.dtype).masked_fill_(attn_mask.logical_not(), float('-inf'))
+        bias = attn_mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    needs = any(t.requires_grad for t in (q, k, v))
+    return aten._scaled_dot_product_efficient_attention(q, k, v, bias, needs, dropout_p, is_causal, scale=scale)[0]
 
 
 def flash_attention_2(module, query, key, value, attention_mask, dropout=0.0, scaling=None, **kwargs):

@@ -135,7 +135,7 @@ test('a copy that cannot run says so', async () => {
   });
   const page = await newPage(browser);
   await page.goto(fileUrl(dead));
-  assert.equal(await page.locator('#not-running').isVisible(), true);
+  await page.locator('#not-running').waitFor({ state: 'visible', timeout: 10_000 });
   await page.context().close();
 });
 
@@ -232,11 +232,9 @@ test('the link restores everything, and another link in the same tab too', () =>
     await page.getByRole('button', { name: 'English' }).click();
     await page.getByRole('radio', { name: /^Full fine-tuning/ }).check();
     await fill(page, 'Number of GPUs', '8');
-    await page
-      .getByLabel('GPU', { exact: true })
-      .selectOption({
-        label: await page.locator('#field-hardware-gpu option', { hasText: 'H100' }).first().textContent(),
-      });
+    await page.getByLabel('GPU', { exact: true }).selectOption({
+      label: await page.locator('#field-hardware-gpu option', { hasText: 'H100' }).first().textContent(),
+    });
     await page.getByRole('button', { name: 'GiB' }).click();
     await page.waitForTimeout(150);
     const answer = await answerOf(page);

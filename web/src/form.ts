@@ -153,7 +153,7 @@ function modelState(model: PlanRequest['model']): Partial<State> {
   return { modelBy: 'size', size: String(model.parameters / 1e9) };
 }
 
-/** Whether a request says the same without this leaf. The method is always kept, because the page starts from another one. */
+/** Whether a request says the same without this leaf. The method always stays: the page starts from another one. */
 function isDefault(catalogue: Catalogue, pointer: string, choice: Choice): boolean {
   if (pointer === '/training/method') return false;
   const option = optionAt(catalogue, pointer);
@@ -227,6 +227,7 @@ export function stateOf(text: string, catalogue: Catalogue): State | null {
   for (const [pointer, value] of query) {
     if (pointer.startsWith('/training/')) state.training[pointer] = choiceFromText(optionAt(catalogue, pointer), value);
   }
-  if (Object.keys(state.training).length === 0) state.training = initialState.training; // a link that only sets a language, say
+  // A link may set nothing but the language.
+  if (Object.keys(state.training).length === 0) state.training = initialState.training;
   return state;
 }

@@ -37,7 +37,9 @@ struct FrameworkSwitches {
   bool foreach_optimizer = true;      // multi-tensor optimizer kernels make a temporary the size of what they update
   bool raises_leftovers = false;      // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
   std::int64_t loss_chunks = 1;
-  std::int64_t checkpoint_copies = 1;  // FSDP1 keeps a second copy of each block's input (measured slopes, fms-acceleration)
+  // FSDP1 waits for the gradients of a frozen unit's inputs with a multi-gradient hook, which holds them, and the inputs, to
+  // the end of backward (torch/distributed/fsdp/_runtime_utils.py, _register_post_backward_reshard_only_hook).
+  bool keeps_stream_in_backward = false;
 };
 
 // The switches for a request whose defaults are resolved.

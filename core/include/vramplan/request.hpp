@@ -19,10 +19,30 @@ namespace vramplan {
 // Enumerators are spelled as in JSON. enum_names.hpp holds the table of the names of each, in the same order.
 enum class Objective : std::uint8_t { pretrain, sft, dpo, reward, ppo, grpo };
 enum class Method : std::uint8_t { full, freeze, lora, dora, qlora, galore, lomo };
-enum class FrameworkId : std::uint8_t { transformers, liger, unsloth, torchtune, litgpt, deepspeed, torchtitan, megatron };
+enum class FrameworkId : std::uint8_t {
+  transformers,
+  liger,
+  unsloth,
+  torchtune,
+  litgpt,
+  deepspeed,
+  torchtitan,
+  megatron
+};
 enum class Precision : std::uint8_t { fp32, bf16_amp, fp16_amp, bf16, fp16, fp8 };
 enum class OptimizerName : std::uint8_t {
-  adamw, sgd, adafactor, lion, adam_mini, muon, galore, apollo, lomo, adalomo, badam, came
+  adamw,
+  sgd,
+  adafactor,
+  lion,
+  adam_mini,
+  muon,
+  galore,
+  apollo,
+  lomo,
+  adalomo,
+  badam,
+  came
 };
 enum class StateFormat : std::uint8_t { fp32, bf16, int8, fp16, int4, factored };
 enum class Recompute : std::uint8_t { none, selective, full };
@@ -45,7 +65,7 @@ struct OptimizerChoice {
 struct LoraChoice {
   std::int64_t rank = 16;
   std::vector<std::string> targets = {"all-linear"};  // all-linear, or names of modules (parameters.hpp)
-  double dropout = 0.0;
+  std::optional<double> dropout;  // absent: the framework's default
 };
 
 struct OffloadChoice {
@@ -78,8 +98,9 @@ struct TrainingChoice {
 };
 
 struct ModelOverrides {
-  std::optional<Dim> num_hidden_layers{}, hidden_size{}, intermediate_size{}, num_attention_heads{}, num_key_value_heads{},
-      head_dim{}, vocab_size{}, num_experts{}, moe_intermediate_size{}, max_position_embeddings{};
+  std::optional<Dim> num_hidden_layers{}, hidden_size{}, intermediate_size{}, num_attention_heads{},
+      num_key_value_heads{}, head_dim{}, vocab_size{}, num_experts{}, moe_intermediate_size{},
+      max_position_embeddings{};
   std::optional<bool> tie_word_embeddings{};
 };
 
@@ -141,7 +162,7 @@ inline constexpr IntegerRange kLoraRank{1, 65'536};
 inline constexpr IntegerRange kGpuCount{1, 131'072};
 inline constexpr IntegerRange kParameters{1'000'000, 100'000'000'000'000};
 inline constexpr IntegerRange kLayers{1, 10'000};
-inline constexpr IntegerRange kWidth{1, 1'048'576};       // hidden, intermediate, head sizes
+inline constexpr IntegerRange kWidth{1, 1'048'576};  // hidden, intermediate, head sizes
 inline constexpr IntegerRange kHeads{1, 65'536};
 inline constexpr IntegerRange kVocabulary{1, 16'777'216};
 inline constexpr IntegerRange kExperts{1, 65'536};

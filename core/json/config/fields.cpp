@@ -4,6 +4,12 @@
 #include <utility>
 
 namespace vramplan::config {
+namespace {
+
+// Ten thousand layers can each be wrong; nobody reads more than these.
+constexpr std::size_t kMostFaultyLayers = 32;
+
+}  // namespace
 
 ConfigFields::ConfigFields(const Json& object, std::string pointer, Problems& problems)
     : object_(object),
@@ -77,7 +83,8 @@ std::optional<std::vector<std::size_t>> ConfigFields::kind_of_layer(FieldNames n
     return std::nullopt;
   }
   std::vector<std::size_t> kinds;
-  for (std::size_t i = 0; i < array->size(); ++i) {
+  const std::size_t most_problems = problems_.size() + kMostFaultyLayers;
+  for (std::size_t i = 0; i < array->size() && problems_.size() < most_problems; ++i) {
     const std::string pointer = child_pointer(pointer_to(names), i);
     std::string text;
     if (!read_string((*array)[i], pointer, problems_, text)) continue;

@@ -15,14 +15,14 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
   s.loss = without_logits ? LossKind::fused_linear : fused ? LossKind::fused_kernel : LossKind::upcast_full;
   s.loss_chunks = without_logits ? 8 : 1;
   s.autocast = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
-  // peft: autocast_adapter_dtype raises 16-bit adapters to FP32; a run in pure 16 bits has no FP32 copy of anything.
-  s.fp32_adapters = t.precision != Precision::bf16 && t.precision != Precision::fp16;
+  s.fp32_adapters = true;  // peft: autocast_adapter_dtype raises 16-bit adapters to FP32, whatever the precision
   s.adapter_casts_input = !(s.autocast && t.method == Method::qlora);  // peft/tuners/lora/bnb.py casts outside autocast only
   s.quantized_output_follows_input = true;  // bitsandbytes/nn/modules.py, Linear4bit.forward
   s.outputs_to_fp32 = s.autocast;           // accelerate: convert_outputs_to_fp32
   s.foreach_optimizer = t.optimizer.foreach.value_or(false);  // Trainer's default since 4.58 is the fused kernel
-  s.raises_leftovers = t.kbit_upcast.value_or(false);
-  s.checkpoint_copies = sharded ? 2 : 1;
+  s.raises_leftovers = t.kbit_upcast.value_or(false) && !sharded;  // FSDP's mixed precision lowers them again
+  const bool adapters = t.method != Method::full && t.method != Method::freeze;
+  s.keeps_stream_in_backward = sharded && adapters;
   return s;
 }
 

@@ -38,12 +38,14 @@ TensorId full_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   return loss;
 }
 
-// A loss kernel that writes the gradient over the logits (Liger's and FOAK's cross-entropy on materialised logits).
+// A loss kernel that writes the gradient over the logits (Liger's and FOAK's cross-entropy on materialised logits). The
+// logits without the last position are a copy.
 TensorId in_place_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   const TensorId logits = soft_capped(g, c, linear(g, c, hidden, head_weight(c)));
-  const TensorId logits32 = cast(g, logits, ElementType::fp32, kLogits);
+  const TensorId shifted = copy(g, logits);
+  const TensorId logits32 = cast(g, shifted, ElementType::fp32, kLogits);
   const TensorId loss = g.apply({logits32}, loss_size(), kLogits, {.saves = {logits32}, .gradient_in_place = true});
-  g.hold({logits});
+  g.hold({logits, shifted});
   return loss;
 }
 

@@ -36,8 +36,10 @@ type Scale = ScaleLinear<number, number>;
 
 function segmentShape({ words, format }: Context, scale: Scale, { component, start, end }: Segment) {
   const width = Math.max(0, scale(end) - scale(start));
-  return svg`<rect class="segment ${colourClass(component.id)}" x=${scale(start)} y=${top} width=${width} height=${height}>
-    <title>${words.t(`component.${component.id}`)}: ${format.bytes(component.bytes)}</title></rect>`;
+  const colour = colourClass(component.id);
+  const title = `${words.t(`component.${component.id}`)}: ${format.bytes(component.bytes)}`;
+  return svg`<rect class="segment ${colour}" x=${scale(start)} y=${top} width=${width} height=${height}>
+    <title>${title}</title></rect>`;
 }
 
 /** Name and bytes where there is room, the bytes alone where there is less. */
@@ -68,9 +70,10 @@ function limitShape(context: Context, scale: Scale, usable: number, width: numbe
   const text = context.words.t('chart.usable', { usable: context.format.bytes(usable) });
   const fitsLeft = x > textWidth(text, 12);
   const end = scale(Math.max(usable, context.report.memory!.per_gpu.device.high));
+  const line = `M${x},16V${top + height + 8}`;
   return svg`<g class="limit">
-    ${scale.domain()[1]! > usable ? svg`<rect class="over" x=${x} y=${top} width=${end - x} height=${height} fill="url(#over)" />` : nothing}
-    <line class="halo" x1=${x} x2=${x} y1="16" y2=${top + height + 8} /><line x1=${x} x2=${x} y1="16" y2=${top + height + 8} />
+    ${end > x ? svg`<rect x=${x} y=${top} width=${end - x} height=${height} fill="url(#over)" />` : nothing}
+    <path class="halo" d=${line} /><path class="mark" d=${line} />
     <text x=${fitsLeft ? x - 6 : x + 6} y="12" font-size="12" text-anchor=${fitsLeft ? 'end' : 'start'}>${text}</text>
   </g>`;
 }
@@ -80,9 +83,11 @@ function intervalShape(context: Context, scale: Scale) {
   const y = top + height + 16;
   const text = context.words.t('chart.interval', { interval: context.format.interval({ low, expected, high }) });
   const right = scale(high) + 10 + textWidth(text, 12) < scale.range()[1]!;
+  const place = right ? scale(high) + 10 : scale(low) - 10;
   return svg`<g class="interval">
-    <text x=${right ? scale(high) + 10 : scale(low) - 10} y=${y + 4} font-size="12" text-anchor=${right ? 'start' : 'end'}>${text}</text>
-    <path d="M${scale(low)},${y - 5}v10M${scale(low)},${y}H${scale(high)}M${scale(high)},${y - 5}v10" /><circle cx=${scale(expected)} cy=${y} r="4" />
+    <text x=${place} y=${y + 4} font-size="12" text-anchor=${right ? 'start' : 'end'}>${text}</text>
+    <path d="M${scale(low)},${y - 5}v10M${scale(low)},${y}H${scale(high)}M${scale(high)},${y - 5}v10" />
+    <circle cx=${scale(expected)} cy=${y} r="4" />
   </g>`;
 }
 
@@ -95,7 +100,8 @@ function axisShape(context: Context, scale: Scale, extent: number) {
     const x = scale(format.fromUnit(tick));
     const text = index === ticks.length - 1 ? `${format.number(tick)} ${format.unit}` : format.number(tick);
     const anchor = index === 0 ? 'start' : x + textWidth(text, 12) / 2 > scale.range()[1]! ? 'end' : 'middle';
-    return svg`<line x1=${x} x2=${x} y1=${y} y2=${y + 5} /><text x=${x} y=${y + 19} font-size="12" text-anchor=${anchor}>${text}</text>`;
+    return svg`<line x1=${x} x2=${x} y1=${y} y2=${y + 5} />
+      <text x=${x} y=${y + 19} font-size="12" text-anchor=${anchor}>${text}</text>`;
   })}</g>`;
 }
 
@@ -136,6 +142,7 @@ export function memoryBar(context: Context): TemplateResult {
   const scale = scaleLinear().domain([0, extent]).range([0, width]);
   const count = report.request?.hardware?.count ?? 1;
   const gpu = report.request?.hardware ? gpuName(context, report.request.hardware.gpu) : '';
+  const usableText = usable > 0 ? format.bytes(usable) : words.t('unknown');
   const title = words.t(gpu ? 'chart.bar' : 'chart.bar_any', { count, gpu });
   return html`<figure class="memory-bar">
     <figcaption><h3>${title}</h3></figcaption>
@@ -144,7 +151,7 @@ export function memoryBar(context: Context): TemplateResult {
         viewBox="0 0 ${width} ${top + height + 54}"
         width="100%"
         role="img"
-        aria-label=${words.t('chart.bar_text', { need: format.bytes(device.expected), usable: usable > 0 ? format.bytes(usable) : words.t('unknown') })}
+        aria-label=${words.t('chart.bar_text', { need: format.bytes(device.expected), usable: usableText })}
       >
         <defs>
           <pattern id="over" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">

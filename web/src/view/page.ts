@@ -2,7 +2,7 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 
 import { units } from '../format';
-import { languages } from '../i18n/i18n';
+import { languages, type Language } from '../i18n/i18n';
 import { componentsTable } from './components-table';
 import type { Context } from './context';
 import { memoryBar } from './memory-bar';
@@ -13,19 +13,33 @@ import { steps } from './steps';
 import { timeline } from './timeline';
 import { verdictBar, verdictCard, verdictTitle } from './verdict';
 
-function switcher<T extends string>(
-  label: string,
-  entries: readonly T[],
-  chosen: T,
-  name: (entry: T) => string,
-  choose: (entry: T) => void,
-) {
-  return html`<div class="switcher" role="group" aria-label=${label}>
-    ${entries.map((entry) => html`<button type="button" lang=${label === 'Taal / Language' ? entry : nothing} aria-pressed=${entry === chosen ? 'true' : 'false'} @click=${() => choose(entry)}>${name(entry)}</button>`)}
-  </div>`;
+interface Entry<T> {
+  value: T;
+  name: string;
+  language?: string;
 }
 
-const languageNames = { nl: 'Nederlands', en: 'English' };
+function switcher<T extends string>(
+  label: string,
+  entries: readonly Entry<T>[],
+  chosen: T,
+  choose: (value: T) => void,
+) {
+  const button = ({ value, name, language }: Entry<T>) =>
+    html`<button
+      type="button"
+      lang=${language ?? nothing}
+      aria-pressed=${value === chosen ? 'true' : 'false'}
+      @click=${() => choose(value)}
+    >
+      ${name}
+    </button>`;
+  return html`<div class="switcher" role="group" aria-label=${label}>${entries.map(button)}</div>`;
+}
+
+const languageNames: Record<Language, string> = { nl: 'Nederlands', en: 'English' };
+const languageEntries = languages.map((value) => ({ value, name: languageNames[value], language: value }));
+const unitEntries = units.map((value) => ({ value, name: value }));
 
 function header({ words, state, actions }: Context): TemplateResult {
   return html`<header class="site-header">
@@ -39,13 +53,7 @@ function header({ words, state, actions }: Context): TemplateResult {
           <path class="brand-temporary" d="M17 12h4v8h-4z" /></svg
         >${words.t('title')}</span
       >
-      ${switcher(
-        'Taal / Language',
-        languages,
-        state.language,
-        (entry) => languageNames[entry],
-        (language) => actions.change({ language }),
-      )}
+      ${switcher('Taal / Language', languageEntries, state.language, (language) => actions.change({ language }))}
     </div>
   </header>`;
 }
@@ -59,13 +67,7 @@ function answer(context: Context): TemplateResult {
       ${verdictCard(context)} ${threeNumbers(context)} ${memoryBar(context)}
     </div>
     <div class="answer-tools">
-      ${switcher(
-        words.t('units'),
-        units,
-        state.unit,
-        (unit) => unit,
-        (unit) => actions.change({ unit }),
-      )}
+      ${switcher(words.t('units'), unitEntries, state.unit, (unit) => actions.change({ unit }))}
       <button type="button" class="quiet" @click=${actions.share}>${words.t('share.link')}</button>
       <button type="button" class="quiet" @click=${actions.download}>${words.t('share.json')}</button>
       <button type="button" class="quiet" @click=${() => print()}>${words.t('share.print')}</button>

@@ -1,4 +1,4 @@
-// The order in which components are stacked, static ones first. A component's colour is the class `c-<id>` of styles.css.
+// The order in which components are stacked, static ones first. Their colours are the classes `c-<id>` of styles.css.
 import type { Component } from '../wire';
 
 export const staticComponents = [

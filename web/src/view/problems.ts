@@ -27,13 +27,16 @@ function sentence(context: Context, problem: Notice): string {
   return field ? context.words.t('problems.at', { field, text }) : text;
 }
 
+const problemLink = (context: Context, problem: Notice): TemplateResult =>
+  html`<a href="#steps" @click=${(event: Event) => goTo(event, problem)}>${sentence(context, problem)}</a>`;
+
 export function problemSummary(context: Context): TemplateResult | typeof nothing {
   const { problems, words } = context;
   if (problems.length === 0) return nothing;
   return html`<div class="problems">
     <h2>${words.t('problems.title', { count: problems.length })}</h2>
     <ul>
-      ${problems.map((problem) => html`<li><a href="#steps" @click=${(event: Event) => goTo(event, problem)}>${sentence(context, problem)}</a></li>`)}
+      ${problems.map((problem) => html`<li>${problemLink(context, problem)}</li>`)}
     </ul>
     <p>${words.t('problems.stale')}</p>
   </div>`;

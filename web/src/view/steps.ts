@@ -2,7 +2,7 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { live } from 'lit-html/directives/live.js';
 
-import { applies, keyOf, kindOf, methodOf, optionAt, valueAt, type ModelBy } from '../form';
+import { applies, keyOf, kindOf, methodOf, optionAt, valueAt, type HardwareBy, type ModelBy } from '../form';
 import type { CatalogueGpu, Option, SystemGroup } from '../wire';
 import type { Context } from './context';
 import {
@@ -202,15 +202,18 @@ function modelStep(context: Context): TemplateResult {
   const { words, state, actions } = context;
   const ways: ModelBy[] = ['catalogue', 'config', 'size'];
   const entries = ways.map((value) => ({ value, title: words.t(`model.by_${value}`) }));
-  const shape: FieldShape = { pointer: '/model', label: words.t('model.search') };
+  const fields: Record<ModelBy, () => TemplateResult> = {
+    catalogue: () => modelSearch(context, { pointer: '/model', label: words.t('model.search') }),
+    config: () => configField(context),
+    size: () => sizeField(context),
+  };
   return html`<section class="step" aria-labelledby="step-model">
     <h2 id="step-model"><span class="step-number" aria-hidden="true">1</span>${words.t('step.model')}</h2>
     <fieldset>
       <legend class="visually-hidden">${words.t('model.by')}</legend>
       ${radios('model-by', entries, state.modelBy, (value) => actions.change({ modelBy: value as ModelBy }))}
     </fieldset>
-    ${state.modelBy === 'catalogue' ? modelSearch(context, shape) : state.modelBy === 'config' ? configField(context) : sizeField(context)}
-    ${modelFacts(context)}
+    ${fields[state.modelBy]()} ${modelFacts(context)}
   </section>`;
 }
 
@@ -362,6 +365,11 @@ function gpuFields(context: Context): TemplateResult {
     }`;
 }
 
+const searchText = ({ words }: Context): TemplateResult =>
+  html`<p class="facts">
+    ${words.t('hardware.search_text')} <a href="#hardware">${words.t('hardware.to_list')}</a>
+  </p>`;
+
 function hardwareStep(context: Context): TemplateResult {
   const { words, state, actions } = context;
   const ways = ['gpu', 'search'] as const;
@@ -370,9 +378,9 @@ function hardwareStep(context: Context): TemplateResult {
     <h2 id="step-hardware"><span class="step-number" aria-hidden="true">3</span>${words.t('step.hardware')}</h2>
     <fieldset>
       <legend class="visually-hidden">${words.t('hardware.by')}</legend>
-      ${radios('hardware-by', entries, state.hardwareBy, (value) => actions.change({ hardwareBy: value as 'gpu' | 'search' }))}
+      ${radios('hardware-by', entries, state.hardwareBy, (value) => actions.change({ hardwareBy: value as HardwareBy }))}
     </fieldset>
-    ${state.hardwareBy === 'gpu' ? gpuFields(context) : html`<p class="facts">${words.t('hardware.search_text')} <a href="#hardware">${words.t('hardware.to_list')}</a></p>`}
+    ${state.hardwareBy === 'gpu' ? gpuFields(context) : searchText(context)}
   </section>`;
 }
 

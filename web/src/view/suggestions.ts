@@ -29,8 +29,13 @@ function offers(context: Context, systems: SystemOffer[]): TemplateResult | type
   </details>`;
 }
 
+function statusTag({ words }: Context, { status }: HardwareSuggestion): TemplateResult | typeof nothing {
+  return status === 'shipping' ? nothing : html`<p><span class="tag">${words.t(`status.${status}`)}</span></p>`;
+}
+
 function offer(context: Context, suggestion: HardwareSuggestion): TemplateResult {
   const { words, format, actions } = context;
+  const figures = { need: format.bytes(suggestion.device.expected), usable: format.bytes(suggestion.usable_bytes) };
   const name = words.t('suggestion.name', { count: suggestion.count, gpu: gpuName(context, suggestion.gpu) });
   return html`<li class="offer verdict-${suggestion.verdict}">
     <div class="offer-head">
@@ -39,10 +44,9 @@ function offer(context: Context, suggestion: HardwareSuggestion): TemplateResult
     </div>
     <p class="offer-figures">
       <strong>${words.t(`verdict.${suggestion.verdict}`)}</strong>
-      ${words.t(suggestion.count > 1 ? 'suggestion.need_each' : 'suggestion.need', { need: format.bytes(suggestion.device.expected), usable: format.bytes(suggestion.usable_bytes) })}
+      ${words.t(suggestion.count > 1 ? 'suggestion.need_each' : 'suggestion.need', figures)}
     </p>
-    ${suggestion.status === 'shipping' ? nothing : html`<p><span class="tag">${words.t(`status.${suggestion.status}`)}</span></p>`}
-    ${offers(context, suggestion.systems)}
+    ${statusTag(context, suggestion)} ${offers(context, suggestion.systems)}
     <button
       type="button"
       class="quiet"
@@ -124,6 +128,7 @@ function fromTo(context: Context, { pointer, from, to }: ChangeSuggestion): stri
 
 function changeItem(context: Context, change: ChangeSuggestion): TemplateResult {
   const { words, format, actions } = context;
+  const saved = format.bytes(change.saved_bytes);
   const field = words.t(`field.${keyOf(change.pointer)}`);
   const text = `${field}, ${fromTo(context, change)}`;
   const told = `change.${change.id}`;
@@ -134,7 +139,7 @@ function changeItem(context: Context, change: ChangeSuggestion): TemplateResult 
     </div>
     ${words.has(told) ? html`<p>${words.t(told)}</p>` : nothing}
     <p class="offer-figures">
-      ${words.t('change.saves', { saved: format.bytes(change.saved_bytes), need: format.bytes(change.device.expected) })}
+      ${words.t('change.saves', { saved, need: format.bytes(change.device.expected) })}
       <strong>${words.t(`verdict.${change.verdict}`)}</strong>
     </p>
     <button

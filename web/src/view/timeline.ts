@@ -1,5 +1,5 @@
 // One training step from left to right: what is live during each event, stacked by component, with the peak marked.
-import { scaleLinear } from 'd3-scale';
+import { scaleLinear, type ScaleLinear } from 'd3-scale';
 import { area, line } from 'd3-shape';
 import { html, nothing, svg, type TemplateResult } from 'lit-html';
 
@@ -52,65 +52,78 @@ const isPeak = (context: Context) => {
   return (entry: TimelineEvent) => entry.event === event && entry.block === block;
 };
 
+type Scale = ScaleLinear<number, number>;
+
+function axisShape({ format }: Context, inUnit: Scale, y: Scale, width: number) {
+  return svg`<g class="axis">
+    ${inUnit.ticks(4).map((tick) => {
+      const place = y(format.fromUnit(tick));
+      return svg`<line class="rule" x1=${margin.left} x2=${width - margin.right} y1=${place} y2=${place} />
+        <text x=${margin.left - 8} y=${place + 4} font-size="12" text-anchor="end">${format.number(tick)}</text>`;
+    })}
+    <text x="0" y="14" font-size="12">${format.unit}</text>
+  </g>`;
+}
+
+function outlineOf(events: TimelineEvent[], x: Scale, y: Scale): string | null {
+  const steps = events.flatMap(({ live_bytes: live }, index): [number, number][] => [
+    [index, live],
+    [index + 1, live],
+  ]);
+  return line<[number, number]>()
+    .x(([place]) => x(place))
+    .y(([, bytes]) => y(bytes))(steps);
+}
+
+/** An invisible column over an event: its name and bytes on hover. */
+function probeShape(context: Context, { event, block, live_bytes: live }: TimelineEvent, start: number, end: number) {
+  const text = `${eventName(context, event, block)}: ${context.format.bytes(live)}`;
+  return svg`<rect class="probe" x=${start} y=${margin.top} width=${end - start} height=${plotHeight}>
+    <title>${text}</title></rect>`;
+}
+
+function phaseShape({ words }: Context, phase: string, start: number, end: number) {
+  const text = words.t(`phase.${phase}`);
+  const label = svg`<text x=${(start + end) / 2} y=${bottom + 22} font-size="12" text-anchor="middle">${text}</text>`;
+  return svg`<g class="phase"><line x1=${start} x2=${start} y1=${margin.top} y2=${bottom + 10} />
+    ${textWidth(text, 12) < end - start + 8 ? label : nothing}</g>`;
+}
+
+function peakShape({ words, format }: Context, bytes: number, x: number, y: number, width: number) {
+  const text = words.t('timeline.peak', { bytes: format.bytes(bytes) });
+  const half = textWidth(text, 13) / 2;
+  const place = Math.min(width - half - 4, Math.max(half + margin.left, x));
+  return svg`<g class="peak"><circle cx=${x} cy=${y} r="5" />
+    <text x=${place} y=${Math.max(14, y - 12)} font-size="13" text-anchor="middle">${text}</text></g>`;
+}
+
 function chart(context: Context, events: TimelineEvent[]): TemplateResult {
-  const { words, format, report } = context;
+  const { format, report } = context;
   const width = context.width('timeline');
   const most = Math.max(...events.map((event) => event.live_bytes), report.memory!.per_gpu.allocated.expected);
-  const x = scaleLinear()
-    .domain([0, events.length])
-    .range([margin.left, width - margin.right]);
-  const inUnit = scaleLinear()
-    .domain([0, format.inUnit(most) * 1.04])
-    .nice(4);
-  const y = scaleLinear()
-    .domain([0, format.fromUnit(inUnit.domain()[1]!)])
-    .range([bottom, margin.top]);
+  const inUnit = scaleLinear([0, format.inUnit(most) * 1.04], [0, 1]).nice(4);
+  const x = scaleLinear([0, events.length], [margin.left, width - margin.right]);
+  const y = scaleLinear([0, format.fromUnit(inUnit.domain()[1]!)], [bottom, margin.top]);
   const band = area<Point>()
     .x(([place]) => x(place))
     .y0(([, low]) => y(low))
     .y1(([, , high]) => y(high));
-  const outline = line<[number, number]>()
-    .x(([place]) => x(place))
-    .y(([, bytes]) => y(bytes));
-  const edge = events.flatMap((event, index): [number, number][] => [
-    [index, event.live_bytes],
-    [index + 1, event.live_bytes],
-  ]);
   const peak = events.findIndex(isPeak(context));
+  const middle = (index: number) => (x(index) + x(index + 1)) / 2;
+  const top = events[peak]?.live_bytes ?? 0;
   return html`<svg
     viewBox="0 0 ${width} ${bottom + margin.bottom}"
     width="100%"
     role="img"
     aria-labelledby="timeline-text"
   >
-    <g class="axis">
-      ${inUnit.ticks(4).map(
-        (
-          tick,
-        ) => svg`<line class="rule" x1=${margin.left} x2=${width - margin.right} y1=${y(format.fromUnit(tick))} y2=${y(format.fromUnit(tick))} />
-      <text x=${margin.left - 8} y=${y(format.fromUnit(tick)) + 4} font-size="12" text-anchor="end">${format.number(tick)}</text>`,
-      )}
-      <text x="0" y="14" font-size="12">${format.unit}</text>
-    </g>
+    ${axisShape(context, inUnit, y, width)}
     ${bandsOf(events).map(([id, points]) => svg`<path class="band ${colourClass(id)}" d=${band(points)} />`)}
-    <path class="outline" d=${outline(edge)} />
+    <path class="outline" d=${outlineOf(events, x, y)} />
     ${phasesOf(events).map(({ phase, start, end }) => phaseShape(context, phase, x(start), x(end)))}
-    ${events.map((event, index) => svg`<rect class="probe" x=${x(index)} y=${margin.top} width=${x(index + 1) - x(index)} height=${plotHeight}><title>${eventName(context, event.event, event.block)}: ${format.bytes(event.live_bytes)}</title></rect>`)}
-    ${peak < 0 ? nothing : peakShape(words.t('timeline.peak', { bytes: format.bytes(events[peak]!.live_bytes) }), (x(peak) + x(peak + 1)) / 2, y(events[peak]!.live_bytes), width)}
+    ${events.map((event, index) => probeShape(context, event, x(index), x(index + 1)))}
+    ${peak < 0 ? nothing : peakShape(context, top, middle(peak), y(top), width)}
   </svg>`;
-}
-
-function phaseShape({ words }: Context, phase: string, start: number, end: number) {
-  const text = words.t(`phase.${phase}`);
-  const fits = textWidth(text, 12) < end - start + 8;
-  return svg`<g class="phase"><line x1=${start} x2=${start} y1=${margin.top} y2=${bottom + 10} />
-    ${fits ? svg`<text x=${(start + end) / 2} y=${bottom + 22} font-size="12" text-anchor="middle">${text}</text>` : nothing}</g>`;
-}
-
-function peakShape(text: string, x: number, y: number, width: number) {
-  const half = textWidth(text, 13) / 2;
-  const place = Math.min(width - half - 4, Math.max(half + margin.left, x));
-  return svg`<g class="peak"><circle cx=${x} cy=${y} r="5" /><text x=${place} y=${Math.max(14, y - 12)} font-size="13" text-anchor="middle">${text}</text></g>`;
 }
 
 function eventTable(context: Context, events: TimelineEvent[]): TemplateResult {
@@ -144,10 +157,11 @@ export function timeline(context: Context): TemplateResult | typeof nothing {
   const events = report.timeline ?? [];
   if (events.length === 0) return nothing;
   const { peak, per_gpu: perGpu } = report.memory!;
+  const busiest = eventName(context, peak.event, peak.block);
   return html`<section class="panel" aria-labelledby="timeline-title">
     <h2 id="timeline-title">${words.t('timeline.title')}</h2>
     <p id="timeline-text">
-      ${words.t('timeline.text', { event: eventName(context, peak.event, peak.block), bytes: format.bytes(perGpu.allocated.expected) })}
+      ${words.t('timeline.text', { event: busiest, bytes: format.bytes(perGpu.allocated.expected) })}
     </p>
     <div class="measured" data-measure="timeline">${chart(context, events)}</div>
     ${eventTable(context, events)}
