@@ -192,18 +192,18 @@ std::vector<Event> Step::events() const {
   return events;
 }
 
-// Parameters whose gradients are complete before the event runs, in the order in which backward makes them: head, layers
-// from the last, embedding.
-Params Step::gradients_done(Event event) const {
-  if (event.kind == EventKind::backward_head) return Params(0);
-  const auto made = [&](const BlockProfile& p) { return Params(p.parameter_gradients.value); };
-  Params done = made(head_profile_);
+// Gradients that are complete before the event runs, in the order in which backward makes them: head, layers from the last,
+// embedding.
+template <class Sink>
+void Step::describe_gradients_done(Event event, Sink& sink) const {
+  if (event.kind == EventKind::backward_head) return;
+  const std::int64_t ranks = run_.sharding.gradients;
+  sink.one({kGradients, 1, {{"G_head", head_profile_.parameter_gradients.value}}, ranks});
   for (const LayerStack& stack : stacks_) {
-    const Dim above = event.kind == EventKind::backward_embedding ? stack.count
-                                                                  : std::clamp<Dim>(stack.first + stack.count - 1 - event.layer, 0, stack.count);
-    done += made(stack.profile) * above;
+    const Dim end = stack.first + stack.count;
+    const Dim done = event.kind == EventKind::backward_embedding ? stack.count : std::clamp<Dim>(end - 1 - event.layer, 0, stack.count);
+    sink.one({kGradients, 1, {{"G_layer", stack.profile.parameter_gradients.value}}, ranks, done});
   }
-  return done;
 }
 
 template <class Sink>
@@ -213,7 +213,7 @@ void Step::describe_gradients(Event event, Sink& sink) const {
   if (complete || from_last_pass) {
     sink.list(gradients_, gradients_bytes_);
   } else if (is_backward(event.kind)) {
-    sink.one({kGradients, 1, {{"G_done", gradients_done(event).value}}, run_.sharding.gradients});
+    describe_gradients_done(event, sink);
   }
 }
 

@@ -96,9 +96,10 @@ class Step {
   void describe_sharded(Event event, Sink& sink) const;
   template <class Sink>
   void describe_gradients(Event event, Sink& sink) const;
+  template <class Sink>
+  void describe_gradients_done(Event event, Sink& sink) const;
   [[nodiscard]] const LayerStack& stack_of(std::int32_t layer) const;
   [[nodiscard]] bool checkpoints() const { return run_.training.recompute == Recompute::full; }
-  [[nodiscard]] Params gradients_done(Event event) const;
 
   Run run_;
   Contributions weights_, states_, gradients_, temporaries_, others_;

@@ -1,6 +1,6 @@
 // A parameter count without a name: the nearest of a few well-known Llama-shaped decoders, then as many layers and as
-// wide an MLP as bring its total within half a percent. A count within half a percent of a known shape keeps that shape
-// as it is.
+// wide an MLP as bring its total within half a percent, then as many vocabulary rows as bring it nearest. A count within
+// half a percent of a known shape keeps that shape as it is.
 #include <algorithm>
 #include <array>
 
@@ -108,7 +108,7 @@ void fit_layers(TypicalShape& shape, std::int64_t target) {
   shape.layers = std::max<std::int64_t>(1, nearest_quotient(std::max<std::int64_t>(0, target - outside_total), layer));
 }
 
-// Multiples of 64 where they come near enough, else of 8, else any width.
+// The widest step that comes within half a percent: multiples of 64, else of 8, else any width.
 void fit_intermediate_size(TypicalShape& shape, std::int64_t target) {
   TypicalShape without = shape;
   without.intermediate_size = 0;
@@ -120,6 +120,14 @@ void fit_intermediate_size(TypicalShape& shape, std::int64_t target) {
   }
 }
 
+// The last half percent: a vocabulary has any number of rows.
+void fit_vocabulary(TypicalShape& shape, std::int64_t target) {
+  const std::int64_t row = shape.hidden_size * (shape.tied ? 1 : 2);
+  const std::int64_t missing = target - total_of(shape);
+  const std::int64_t rows = missing >= 0 ? nearest_quotient(missing, row) : -nearest_quotient(-missing, row);
+  shape.vocab_size = std::max<std::int64_t>(1, shape.vocab_size + rows);
+}
+
 }  // namespace
 
 ModelArchitecture infer_architecture(Params parameters) {
@@ -128,6 +136,7 @@ ModelArchitecture infer_architecture(Params parameters) {
   if (!near(total_of(shape), target)) {
     fit_layers(shape, target);
     fit_intermediate_size(shape, target);
+    fit_vocabulary(shape, target);
   }
   return decoder(shape);
 }
