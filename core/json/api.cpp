@@ -1,6 +1,8 @@
 #include "api.hpp"
 
+#include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "catalogue.hpp"
 #include "data.hpp"
@@ -20,12 +22,24 @@ std::string answer_with(const Problems& problems) {
   return text({{"version", kVersion}, {"problems", write_problems(problems)}});
 }
 
+// A field that could not be read has its problem already; what stands there is no name.
+void add_unless_known(Problems& problems, Problem problem) {
+  const auto touches = [&](const Problem& known) {
+    return known.pointer.empty() || problem.pointer.starts_with(known.pointer) || known.pointer.starts_with(problem.pointer);
+  };
+  if (std::none_of(problems.begin(), problems.end(), touches)) problems.push_back(std::move(problem));
+}
+
 std::string plan_or_problems(std::string_view request_json) {
   const Result<Json> document = parse_document(request_json);
   if (!document.ok()) return answer_with(document.problems());
-  const Result<PlanRequest> request = read_request(document.value());
-  if (!request.ok()) return answer_with(request.problems());
-  const Result<Report> report = vramplan::plan(request.value(), shipped_catalogue());
+  PlanRequest request;
+  Problems problems = read_request(document.value(), request);
+  if (!problems.empty()) {  // names are looked up all the same: all problems at once
+    for (Problem& p : check_names(request, shipped_catalogue())) add_unless_known(problems, std::move(p));
+    return answer_with(problems);
+  }
+  const Result<Report> report = vramplan::plan(request, shipped_catalogue());
   if (!report.ok()) return answer_with(report.problems());
   return text(write_report(report.value(), document.value(), kVersion));
 }

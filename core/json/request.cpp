@@ -287,9 +287,8 @@ void add_checks(const PlanRequest& request, Problems& problems) {
 
 }  // namespace
 
-Result<PlanRequest> read_request(const Json& document) {
+Problems read_request(const Json& document, PlanRequest& request) {
   Problems problems;
-  PlanRequest request;
   ObjectReader reader(document, "", problems);
   if (const Json* model = reader.any("model", Need::required)) request.model = read_model(*model, "/model", problems);
   if (const Json* training = reader.any("training")) request.training = read_training(*training, "/training", problems);
@@ -297,6 +296,12 @@ Result<PlanRequest> read_request(const Json& document) {
   if (const Json* layout = reader.any("layout")) request.layout = read_layout(*layout, "/layout", problems);
   reader.finish();
   add_checks(request, problems);
+  return problems;
+}
+
+Result<PlanRequest> read_request(const Json& document) {
+  PlanRequest request;
+  Problems problems = read_request(document, request);
   if (!problems.empty()) return problems;
   return request;
 }

@@ -21,16 +21,20 @@ struct Resolved {
   LayoutChoice layout;
 };
 
-const Gpu* resolve_gpu(const PlanRequest& request, const Catalogue& catalogue, Problems& problems) {
+const Gpu* named_gpu(const PlanRequest& request, const Catalogue& catalogue, Problems& problems) {
   if (!request.hardware) return nullptr;
   const Gpu* gpu = find_gpu(catalogue, request.hardware->gpu);
-  if (gpu == nullptr) {
-    std::vector<std::string_view> ids;
-    for (const Gpu& g : catalogue.gpus) ids.push_back(g.id);
-    problems.push_back({ProblemCode::unknown_gpu, "/hardware/gpu",
-                        {{"value", request.hardware->gpu}, {"closest", std::string(closest(request.hardware->gpu, ids))}}});
-    return nullptr;
-  }
+  if (gpu != nullptr) return gpu;
+  std::vector<std::string_view> ids;
+  for (const Gpu& g : catalogue.gpus) ids.push_back(g.id);
+  problems.push_back({ProblemCode::unknown_gpu, "/hardware/gpu",
+                      {{"value", request.hardware->gpu}, {"closest", std::string(closest(request.hardware->gpu, ids))}}});
+  return nullptr;
+}
+
+const Gpu* resolve_gpu(const PlanRequest& request, const Catalogue& catalogue, Problems& problems) {
+  const Gpu* gpu = named_gpu(request, catalogue, problems);
+  if (gpu == nullptr) return nullptr;
   if (const auto reason = precision_refusal(*gpu, request.training.precision)) {
     problems.push_back({ProblemCode::precision_unsupported, "/training/precision",
                         {{"precision", std::string(name_of(request.training.precision))}, {"gpu", gpu->name}, {"reason", std::string(*reason)}}});
@@ -152,6 +156,12 @@ std::vector<Change> changes_of(const Resolved& r, const MemoryEstimate& now) {
 }
 
 }  // namespace
+
+Problems check_names(const PlanRequest& request, const Catalogue& catalogue) {
+  Problems problems = resolve_model(request.model, catalogue).problems();
+  (void)named_gpu(request, catalogue, problems);
+  return problems;
+}
 
 LayoutChoice default_layout(std::int64_t gpus) {
   LayoutChoice layout;
