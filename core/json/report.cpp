@@ -41,6 +41,12 @@ OrderedJson component_rows(const std::vector<ComponentRow>& rows) {
   return out;
 }
 
+OrderedJson layers(const std::vector<LayerRow>& rows) {
+  OrderedJson out = OrderedJson::array();
+  for (const LayerRow& row : rows) out.push_back({{"first", row.first}, {"count", row.count}, {"kept_bytes", row.kept.value}});
+  return out;
+}
+
 OrderedJson memory(const Report& r) {
   const OrderedJson per_gpu = {{"allocated", estimate(r.memory.allocated)},
                                {"reserved", estimate(r.memory.reserved)},
@@ -51,6 +57,7 @@ OrderedJson memory(const Report& r) {
           {"components", component_rows(r.components)},
           {"peak", {{"event", name_of(r.memory.peak.kind)}, {"block", event_block(r.memory.peak)}}},
           {"beyond_allocated", component_rows(r.beyond_allocated)},
+          {"layers", layers(r.layer_rows)},
           {"stages", OrderedJson::array({stage})}};
 }
 

@@ -190,6 +190,7 @@ Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue) {
   if (too_large(report.memory)) return Problem{ProblemCode::too_large, "", {}};
   report.components = breakdown(step, report.memory.peak);
   report.beyond_allocated = beyond_allocated(report.memory);
+  for (const LayerStack& s : step.stacks()) report.layer_rows.push_back({s.first, s.count, step.kept_per_layer(s)});
   report.timeline = timeline_of(step);
   const std::int64_t count = ranks_of(r.layout);
   const std::int64_t per_node = r.request.hardware && r.request.hardware->per_node ? *r.request.hardware->per_node : std::min<std::int64_t>(count, 8);

@@ -295,6 +295,11 @@ void Step::describe(Event event, Sink& sink) const {
   describe_running(event, sink);
 }
 
+Bytes Step::kept_per_layer(const LayerStack& stack) const {
+  if (!stack.trained) return {};
+  return checkpoints() ? stack.profile.input : stack.profile.saved;
+}
+
 Bytes Step::live(Event event) const {
   ByteSink sink;
   describe(event, sink);

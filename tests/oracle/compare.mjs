@@ -21,13 +21,7 @@ export function compare(rows, binary) {
   return planRuns(rows, binary)
     .filter(({ report }) => report.problems.length === 0)
     .map(({ run, report }) => {
-      const events = report.timeline;
-      // What one more block adds; autocast's weight cache is no saved tensor.
-      const kept = (block) => {
-        const event = events.find((e) => e.event === 'forward_block' && e.block === block);
-        return event.live_bytes - (run.request.training.recompute === 'full' ? (event.by_component.autocast_weights ?? 0) : 0);
-      };
-      const saved = kept(1) - kept(0);
+      const saved = report.memory.layers[0].kept_bytes;
       const measuredSaved = run.saved_bytes_per_block[0];
       return {
         id: run.id,

@@ -150,6 +150,7 @@ export interface Report {
     components: Component[]; // adds up to allocated.expected at the peak
     peak: { event: string; block: number | null };
     beyond_allocated: Component[]; // allocator slack, CUDA context, communication: adds up to device.expected - allocated.expected
+    layers: { first: number; count: number; kept_bytes: number }[]; // runs of identical layers; what one keeps from forward to backward
     stages: { stage: number; allocated: Estimate; reserved: Estimate; device: Estimate }[];
   };
   timeline?: TimelineEvent[];

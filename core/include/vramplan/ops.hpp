@@ -84,8 +84,9 @@ class Graph {
   TensorId apply(std::initializer_list<TensorId> inputs, Size made_size, Component component, const OpTraits& traits = {});
   // The general form: outputs are made beforehand with `tensor`.
   void run(std::initializer_list<TensorId> inputs, std::initializer_list<TensorId> outputs, const OpTraits& traits);
-  // A part of x that shares its storage; its gradient is a part of x's gradient, made when the first part needs it.
+  // Parts of x that share its storage. Their gradients are tensors of their own, joined into one of x in backward.
   TensorId view(TensorId x, Size size);
+  std::array<TensorId, 2> split(TensorId x, Size first, Size second);
   // Python still holds these names here.
   void hold(std::initializer_list<TensorId> tensors);
   // Lives to the end of the block whoever reads it.

@@ -46,6 +46,13 @@ struct TimelinePoint {
   std::vector<std::pair<Component, Bytes>> by_component;
 };
 
+// Identical layers in a row, and what one of them keeps from its forward to its backward.
+struct LayerRow {
+  Dim first = 0;
+  Dim count = 0;
+  Bytes kept;
+};
+
 using PatchValue = std::variant<std::int64_t, double, bool, std::string>;
 struct Patch {
   std::string pointer;
@@ -70,6 +77,7 @@ struct Report {
   MemoryEstimate memory;
   std::vector<ComponentRow> components;
   std::vector<ComponentRow> beyond_allocated;
+  std::vector<LayerRow> layer_rows;
   std::vector<TimelinePoint> timeline;
   Bytes host_memory_per_node;
   std::optional<Fit> fit;

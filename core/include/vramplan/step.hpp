@@ -83,6 +83,9 @@ class Step {
   [[nodiscard]] Event peak() const;
   // What those bytes are: adds up to `live(event)`.
   [[nodiscard]] std::vector<Contribution> contributions(Event event) const;
+  [[nodiscard]] const std::vector<LayerStack>& stacks() const { return stacks_; }
+  // What one layer of the stack keeps from its forward to its backward: its input, or all that it saves.
+  [[nodiscard]] Bytes kept_per_layer(const LayerStack& stack) const;
   // FLOPs of one micro-batch on this rank, forward only.
   [[nodiscard]] Flops forward_flops() const;
   [[nodiscard]] bool valid() const;

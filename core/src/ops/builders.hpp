@@ -21,6 +21,7 @@ struct Linear {
   Symbol tokens = Symbol::s;       // sc: one chunk of the loss
   bool bias = false;
   bool quantizable = true;
+  bool outside_linear = false;  // a parameter that no nn.Linear holds: autocast does not cast it
   bool leftover = false;  // outside the blocks: never quantized, of the leftovers' type
   Component component = Component::activations_attention;
 };

@@ -261,6 +261,16 @@ TensorId Graph::view(TensorId x, Size size) {
   return part;
 }
 
+std::array<TensorId, 2> Graph::split(TensorId x, Size first, Size second) {
+  const bool requires_grad = at(x).requires_grad;
+  const TensorId a = external(first, at(x).component, requires_grad);
+  const TensorId b = external(second, at(x).component, requires_grad);
+  run({x}, {a, b}, {});
+  tensors_[index(a)].base = x;
+  tensors_[index(b)].base = x;
+  return {a, b};
+}
+
 void Graph::hold_to_end(TensorId t) { tensors_[index(t)].last_use = kEndOfBlock; }
 
 void Graph::hold(std::initializer_list<TensorId> held) {

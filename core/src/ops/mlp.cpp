@@ -10,8 +10,8 @@ constexpr Component kMlp = Component::activations_mlp;
 TensorId fused_projection(Graph& g, const BlockContext& c, TensorId x, const DenseMlp& mlp) {
   const TensorId both = linear(g, c, x, {.module = Module::gate_up, .in = {Symbol::h}, .out = {Symbol::f, 2}, .bias = mlp.bias, .component = kMlp});
   const Size half = token_size({Symbol::f}, g.at(both).size.type);
-  const TensorId acted = g.apply({both}, half, kMlp, {.saves = {both}});
-  return g.apply({acted, both}, half, kMlp, {.saves = {acted, both}});
+  const auto [gate, up] = g.split(both, half, half);
+  return multiply(g, activation(g, gate, mlp.activation, kMlp), up, kMlp);
 }
 
 TensorId gated_product(Graph& g, const BlockContext& c, TensorId gate, TensorId up, Activation kind) {

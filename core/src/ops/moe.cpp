@@ -7,11 +7,8 @@ namespace {
 
 constexpr Component kMoe = Component::activations_moe;
 
-struct Routed {
-  TensorId weights;  // one per token and chosen expert
-};
-
-Routed route(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp) {
+// The weight of each chosen expert, a token.
+TensorId route(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp) {
   const TensorId logits = linear(g, c, x, {.module = Module::router, .in = {Symbol::h}, .out = {Symbol::E}, .bias = mlp.router_bias, .component = kMoe});
   const TensorId wide = cast(g, logits, ElementType::fp32, kMoe);
   const TensorId soft = g.apply({wide}, g.at(wide).size, kMoe);
@@ -20,26 +17,28 @@ Routed route(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp) {
   const TensorId indices = g.tensor(chosen.as(ElementType::int64), kMoe, false);
   const TensorId weights = g.tensor(chosen, kMoe, g.at(soft).requires_grad);
   g.run({soft}, {weights, indices}, {.saves = {indices}});
-  return {cast(g, weights, g.at(x).size.type, kMoe)};
+  return weights;
 }
 
-// The experts' own MLP on gathered tokens.
+// The experts' own MLP on gathered tokens: all experts' matrices are one parameter each, gate and up together, multiplied
+// group by group (transformers/integrations/moe.py, grouped_mm).
 TensorId expert_mlp(Graph& g, const BlockContext& c, TensorId gathered, const MoeMlp& mlp) {
   const Width m{Symbol::m};
-  const Width fe{Symbol::fe};
   const auto expert = [&](Module module, Width in, Width out) {
-    return Linear{.module = module, .in = in, .out = out, .per_token = Symbol::t, .copies = Symbol::E, .bias = mlp.expert_bias, .component = kMoe};
+    return Linear{.module = module, .in = in, .out = out, .per_token = Symbol::t, .copies = Symbol::E, .bias = mlp.expert_bias,
+                  .outside_linear = true, .component = kMoe};
   };
+  const Width first{Symbol::fe, mlp.gated ? 2 : 1};
+  const TensorId entered = linear(g, c, gathered, expert(mlp.gated ? Module::gate : Module::up, m, first));
   TensorId inner = kNoTensor;
   if (mlp.gated) {
-    const TensorId gate = linear(g, c, gathered, expert(Module::gate, m, fe));
-    const TensorId acted = activation(g, gate, mlp.activation, kMoe);
-    const TensorId up = linear(g, c, gathered, expert(Module::up, m, fe));
-    inner = multiply(g, acted, up, kMoe);
+    const Size half = token_size({Symbol::fe}, g.at(entered).size.type, Symbol::t);
+    const auto [gate, up] = g.split(entered, half, half);
+    inner = multiply(g, activation(g, gate, mlp.activation, kMoe), up, kMoe);
   } else {
-    inner = activation(g, linear(g, c, gathered, expert(Module::up, m, fe)), mlp.activation, kMoe);
+    inner = activation(g, entered, mlp.activation, kMoe);
   }
-  return linear(g, c, inner, expert(Module::down, fe, m));
+  return linear(g, c, inner, expert(Module::down, {Symbol::fe}, m));
 }
 
 TensorId shared_mlp(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp) {
@@ -56,13 +55,15 @@ TensorId shared_mlp(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& m
 }  // namespace
 
 TensorId moe_mlp(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp) {
-  const Routed routed = route(g, c, x, mlp);
+  const TensorId routed = route(g, c, x, mlp);
   TensorId entered = x;
   if (mlp.latent_size > 0) entered = linear(g, c, x, {.module = Module::latent_in, .in = {Symbol::h}, .out = {Symbol::m}, .component = kMoe});
   const Size gathered_size = token_size({Symbol::m}, g.at(entered).size.type, Symbol::t);
   const TensorId gathered = g.apply({entered}, gathered_size, kMoe);
   const TensorId computed = expert_mlp(g, c, gathered, mlp);
-  const TensorId weighted = g.apply({computed, routed.weights}, g.at(computed).size, kMoe, {.saves = {computed, routed.weights}});
+  const TensorId weighted = g.apply({computed, routed}, g.at(computed).size, kMoe);
+  if (g.at(routed).requires_grad) g.save(computed);
+  if (g.at(computed).requires_grad) g.save(routed);
   TensorId out = g.apply({weighted}, token_size({Symbol::m}, g.at(weighted).size.type), kMoe);
   if (mlp.latent_size > 0) out = linear(g, c, out, {.module = Module::latent_out, .in = {Symbol::m}, .out = {Symbol::h}, .component = kMoe});
   if (mlp.shared_intermediate_size > 0) out = add(g, out, shared_mlp(g, c, x, mlp));

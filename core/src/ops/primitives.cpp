@@ -128,9 +128,12 @@ TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
   const ElementType entered = g.at(x).size.type;
   const bool quantized = is_quantized(c, w);
   const bool trains = trains_weight(c, w);
-  const bool casts = c.framework.autocast && !quantized && stored_type(c, w) != c.compute;
+  const bool autocast = c.framework.autocast && !w.outside_linear;
+  const bool casts = autocast && !quantized && stored_type(c, w) != c.compute;
   const TensorId copied = casts ? autocast_copy(g, c, weight_size(w, stored_type(c, w)), trains) : kNoTensor;
-  const TensorId in = c.framework.autocast || quantized ? cast(g, x, c.compute, w.component) : x;
+  const TensorId in = autocast || quantized ? cast(g, x, c.compute, w.component)
+                      : w.outside_linear    ? cast(g, x, stored_type(c, w), w.component)
+                                            : x;
   const bool input_needs_gradient = g.at(in).requires_grad;
 
   OpTraits traits;

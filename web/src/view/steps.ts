@@ -366,9 +366,7 @@ function gpuFields(context: Context): TemplateResult {
 }
 
 const searchText = ({ words }: Context): TemplateResult =>
-  html`<p class="facts">
-    ${words.t('hardware.search_text')} <a href="#hardware">${words.t('hardware.to_list')}</a>
-  </p>`;
+  html`<p class="facts">${words.t('hardware.search_text')} <a href="#hardware">${words.t('hardware.to_list')}</a></p>`;
 
 function hardwareStep(context: Context): TemplateResult {
   const { words, state, actions } = context;
