@@ -37,16 +37,25 @@ TensorId dropout(Graph& g, TensorId x) {
   return out;
 }
 
-// DoRA scales the sum of base and update by a magnitude per output, over the norm of the merged weight; the merged
-// weight exists while the norm is taken.
+// DoRA takes the norm of the merged weight at every pass (peft/tuners/lora/dora.py): the update as a matrix comes from an
+// identity of in x in, and the weight, the scaled update and their sum exist together.
+Workspace merged_weight(const Graph& g, const BlockContext& c, const Linear& w) {
+  const Size identity{{w.in.symbol, w.in.symbol, Symbol::one, Symbol::one}, w.in.multiplier * w.in.multiplier, c.adapter.type};
+  const Size weight{{w.in.symbol, w.out.symbol, Symbol::one, Symbol::one}, w.in.multiplier * w.out.multiplier, c.adapter.type};
+  const Size update = c.framework.autocast ? weight.as(c.compute) : weight;
+  return {g.size_in_bytes(identity) + g.size_in_bytes(weight) * 2 + g.size_in_bytes(update) * 2, weight, Component::working_memory};
+}
+
+// base + (m - 1) * base + m * update, with m = magnitude / norm: m is trained, so that both sides of its products are kept.
 TensorId dora(Graph& g, const BlockContext& c, TensorId base, TensorId update, const Linear& w) {
-  const Size weight{{Symbol::one, w.in.symbol, w.out.symbol, Symbol::one}, w.in.multiplier * w.out.multiplier, c.compute};
-  const Bytes merged = g.size_in_bytes(weight);
-  const TensorId scaled_base = g.apply({base}, g.at(base).size, kAdapter,
-                                       {.saves = {base}, .forward = {merged * 2, weight.times(2), Component::working_memory}});
-  const TensorId scaled_update = g.apply({update}, g.at(update).size, kAdapter, {.saves = {update}});
+  const Size wide = g.at(base).size.as(c.adapter.type);
+  OpTraits magnitude{.saves = {base}, .forward = merged_weight(g, c, w)};
+  add_parameter_gradient(g, c, Size{{w.out.symbol, Symbol::one, Symbol::one, Symbol::one}, w.out.multiplier, c.adapter.type}, magnitude);
+  const TensorId scaled_base = g.tensor(wide, kAdapter, true);
+  g.run({base}, {scaled_base}, magnitude);
+  const TensorId scaled_update = g.apply({update}, wide, kAdapter, {.saves = {update}});
   const TensorId sum = add(g, scaled_base, scale(g, scaled_update));
-  return add(g, base, sum);
+  return cast(g, add(g, base, sum), g.at(base).size.type, kAdapter);
 }
 
 }  // namespace
