@@ -147,6 +147,10 @@ Result<Json> parse_document(std::string_view text) {
   }
   if (!is_utf8(text)) return Problem{ProblemCode::invalid_utf8, "", {}};
   if (is_too_deep(text)) return Problem{ProblemCode::too_deep, "", {{"limit", std::int64_t{kDeepestNesting}}}};
+  // The parser takes a zero byte for the end of the text and leaves the rest unread.
+  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    return Problem{ProblemCode::invalid_json, "", {{"byte", static_cast<std::int64_t>(zero)}}};
+  }
   DocumentBuilder builder;
   const bool complete = Json::sax_parse(text.begin(), text.end(), &builder);
   if (!builder.problems().empty()) return std::move(builder.problems());

@@ -1,5 +1,7 @@
 #include "report.hpp"
 
+#include <algorithm>
+
 #include "vramplan/enum_names.hpp"
 
 namespace vramplan {
@@ -122,11 +124,23 @@ OrderedJson value_of(const PatchValue& value) {
   return std::visit([](const auto& v) { return OrderedJson(v); }, value);
 }
 
+// The field that a pointer of the request names; such pointers have no escapes. (json_pointer's own lookup in an ordered
+// object compares keys with pointers, which is deprecated and refused by clang.)
+OrderedJson& field_at(OrderedJson& document, std::string_view pointer) {
+  OrderedJson* at = &document;
+  while (!pointer.empty()) {
+    const std::size_t end = std::min(pointer.find('/', 1), pointer.size());
+    at = &(*at)[std::string(pointer.substr(1, end - 1))];
+    pointer.remove_prefix(end);
+  }
+  return *at;
+}
+
 OrderedJson changes(const std::vector<Change>& list, const OrderedJson& request) {
   OrderedJson out = OrderedJson::array();
   for (const Change& c : list) {
     OrderedJson changed = request;
-    for (const Patch& patch : c.patches) changed[OrderedJson::json_pointer(patch.pointer)] = value_of(patch.value);
+    for (const Patch& patch : c.patches) field_at(changed, patch.pointer) = value_of(patch.value);
     out.push_back({{"id", c.id},
                    {"request", std::move(changed)},
                    {"pointer", c.patches.front().pointer},

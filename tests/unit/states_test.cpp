@@ -140,9 +140,10 @@ TEST_CASE("AdamW keeps two states a parameter, Lion one, SGD none") {
   CHECK(optimizer_bytes(n, t) == 8 * n.total.value);
   t.optimizer.states = StateFormat::bf16;
   CHECK(optimizer_bytes(n, t) == 4 * n.total.value);
-  t.optimizer = {.name = OptimizerName::lion, .states = StateFormat::fp32};
+  t.optimizer.states = StateFormat::fp32;
+  t.optimizer.name = OptimizerName::lion;
   CHECK(optimizer_bytes(n, t) == 4 * n.total.value);
-  t.optimizer = {.name = OptimizerName::sgd, .states = StateFormat::fp32};
+  t.optimizer.name = OptimizerName::sgd;
   CHECK(optimizer_bytes(n, t) == 0);
 }
 
