@@ -1,7 +1,7 @@
 // Hostile texts at the door: each is answered with a problem, in time, and nothing is thrown.
 #include <doctest/doctest.h>
 
-#include <chrono>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -51,11 +51,8 @@ std::string with_member(std::string_view name, std::string_view value) {
   return text.append(name).append("\": ").append(value).append("}}");
 }
 
-double seconds_for(std::string_view text) {
-  const auto start = std::chrono::steady_clock::now();
-  (void)problems_of(text);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
+// Of this process, so that a busy machine makes no difference.
+double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 }  // namespace
 
@@ -134,13 +131,12 @@ TEST_CASE("a text beyond the limit is not looked at") {
   CHECK(problems_of(std::string(vramplan::kLongestText + 1, '\xFF')) == Codes{"too_large_input"});
 }
 
-TEST_CASE("100 MB of brackets cost no more than a small text does") {
+TEST_CASE("100 MB of brackets are answered in less time than it takes to write them") {
+  const double start = processor_seconds();
   const std::string brackets(100'000'000, '[');
+  const double written = processor_seconds();
   CHECK(problems_of(brackets) == Codes{"too_large_input"});
-  // Far below what a look at each byte would take, on any machine: a small text's time a million times over would be
-  // 100 MB's. The constant covers a busy machine.
-  const double small = seconds_for("[");
-  CHECK(seconds_for(brackets) < 1000 * small + 0.1);
+  CHECK(processor_seconds() - written < written - start);
 }
 
 TEST_CASE("texts as long as they may be are answered") {
