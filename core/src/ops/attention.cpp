@@ -124,18 +124,7 @@ TensorId gate_output(Graph& g, const BlockContext& c, TensorId x, TensorId out, 
 
 }  // namespace
 
-namespace {
-
-// No fused kernel of scaled_dot_product_attention takes FP32 with grouped heads: it falls back to the math of `eager`.
-bool falls_back_to_math(const Graph& g, const BlockContext& c, const Heads& heads) {
-  const bool fp32 = g.at(heads.q).size.type == ElementType::fp32 && !c.framework.autocast;
-  return c.attention == AttentionKernel::sdpa && fp32 && heads.grouped;
-}
-
-}  // namespace
-
 TensorId attention_kernel(Graph& g, const BlockContext& c, Heads heads) {
-  if (falls_back_to_math(g, c, heads)) return eager_kernel(g, c, heads);
   return c.attention == AttentionKernel::eager ? eager_kernel(g, c, heads) : flash_kernel(g, c, heads);
 }
 

@@ -1,0 +1,107 @@
+// How long an answer takes: requests through the door, and the memory of one rank as searches ask for it. Figures of
+// this process's own time, for the eye and for bench.mjs; nothing is judged here.
+//   bench [SECONDS] [--json]     at least so long for each figure; without it just long enough to see that it works
+#include <ctime>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api.hpp"
+#include "catalogue.hpp"
+#include "vramplan/planner.hpp"
+
+using namespace vramplan;
+
+namespace {
+
+// bench.mjs times the same ones.
+constexpr std::string_view kRequests[] = {"lora-bf16_amp-llama-3.1-8b", "full-bf16_amp-llama-3.1-8b-zero3",
+                                          "qlora-nf4-qwen3-30b-a3b-moe-fused"};
+
+struct Figure {
+  std::string name;
+  double seconds = 0;  // one call
+};
+
+double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+// The mean of as many calls as fill the time, after one that fills the caches. Whole batches: reading the clock costs
+// more than a call may.
+double seconds_per_call(double least, const std::function<void()>& call) {
+  call();
+  const double start = processor_seconds();
+  double now = start;
+  std::int64_t calls = 0;
+  for (std::int64_t batch = 1; calls == 0 || now - start < least; batch *= 2) {
+    for (std::int64_t i = 0; i < batch; ++i) call();
+    calls += batch;
+    now = processor_seconds();
+  }
+  return (now - start) / static_cast<double>(calls);
+}
+
+std::string read_request(std::string_view name) {
+  const std::string path = std::string(VRAMPLAN_SOURCE_DIR) + "/tests/golden/requests/" + std::string(name) + ".json";
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A checksum of everything that is computed, so that no call can be left out.
+std::int64_t seen = 0;
+
+Figure plan_figure(double least, std::string_view name) {
+  const std::string request = read_request(name);
+  if (api::has_problems(api::plan(request))) std::cerr << name << " has problems\n";
+  return {"plan " + std::string(name), seconds_per_call(least, [&] { seen += static_cast<std::int64_t>(api::plan(request).size()); })};
+}
+
+Figure evaluate_figure(double least, std::string_view id, Method method) {
+  const ModelCard* card = find_model(shipped_catalogue(), id);
+  if (card == nullptr) return {"evaluate " + std::string(id) + ": no such model", 0};
+  PlanRequest request;
+  request.training.method = method;
+  const TrainingChoice training = resolve_defaults(request).training;
+  const LayoutChoice layout = default_layout(8);
+  const auto call = [&] { seen += evaluate(card->architecture, training, layout, nullptr).device.expected.value % 1024; };
+  return {"evaluate " + std::string(id) + " " + std::string(name_of(method)), seconds_per_call(least, call)};
+}
+
+std::vector<Figure> measure(double least) {
+  std::vector<Figure> figures;
+  for (const std::string_view name : kRequests) figures.push_back(plan_figure(least, name));
+  for (const Method method : {Method::full, Method::lora}) {
+    figures.push_back(evaluate_figure(least, "meta-llama/Llama-3.1-8B", method));
+  }
+  return figures;
+}
+
+void print(const Figure& figure) {
+  const double rate = figure.seconds > 0 ? 1 / figure.seconds : 0;
+  std::cout << figure.name << ": " << figure.seconds * 1e6 << " us, " << rate << " a second\n";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  double least = 0;
+  bool as_json = false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) == "--json") {
+      as_json = true;
+    } else {
+      least = std::stod(argv[i]);
+    }
+  }
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const Figure& figure : measure(least)) {
+    json[figure.name] = figure.seconds;
+    if (!as_json) print(figure);
+  }
+  if (as_json) std::cout << json.dump() << '\n';
+  return seen == 0 ? 1 : 0;
+}
