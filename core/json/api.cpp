@@ -25,7 +25,8 @@ std::string answer_with(const Problems& problems) {
 // A field that could not be read has its problem already; what stands there is no name.
 void add_unless_known(Problems& problems, Problem problem) {
   const auto touches = [&](const Problem& known) {
-    return known.pointer.empty() || problem.pointer.starts_with(known.pointer) || known.pointer.starts_with(problem.pointer);
+    return known.pointer.empty() || problem.pointer.starts_with(known.pointer) ||
+           known.pointer.starts_with(problem.pointer);
   };
   if (std::none_of(problems.begin(), problems.end(), touches)) problems.push_back(std::move(problem));
 }

@@ -73,7 +73,8 @@ bool supported(const TrainingChoice& training, std::string_view pointer) {
 
 // The values that can be planned today are those that check_request() does not refuse.
 template <NamedEnum Enum>
-OrderedJson choice(std::string_view pointer, OrderedJson fallback, const std::function<void(TrainingChoice&, Enum)>& set) {
+OrderedJson choice(std::string_view pointer, OrderedJson fallback,
+                   const std::function<void(TrainingChoice&, Enum)>& set) {
   OrderedJson values = OrderedJson::array();
   for (const std::string_view name : EnumNames<Enum>::values) {
     TrainingChoice training;
@@ -87,21 +88,31 @@ OrderedJson range(std::string_view pointer, IntegerRange r, OrderedJson fallback
   return {{"pointer", pointer}, {"minimum", r.minimum}, {"maximum", r.maximum}, {"default", std::move(fallback)}};
 }
 
-OrderedJson toggle(std::string_view pointer, OrderedJson fallback) { return {{"pointer", pointer}, {"default", std::move(fallback)}}; }
+OrderedJson toggle(std::string_view pointer, OrderedJson fallback) {
+  return {{"pointer", pointer}, {"default", std::move(fallback)}};
+}
 
 void add_choices(OrderedJson& out, const TrainingChoice& d) {
   using T = TrainingChoice;
-  out.push_back(choice<Objective>("/training/objective", name_of(d.objective), [](T& t, Objective v) { t.objective = v; }));
+  out.push_back(
+      choice<Objective>("/training/objective", name_of(d.objective), [](T& t, Objective v) { t.objective = v; }));
   out.push_back(choice<Method>("/training/method", name_of(d.method), [](T& t, Method v) { t.method = v; }));
-  out.push_back(choice<FrameworkId>("/training/framework", name_of(d.framework), [](T& t, FrameworkId v) { t.framework = v; }));
-  out.push_back(choice<Precision>("/training/precision", name_of(d.precision), [](T& t, Precision v) { t.precision = v; }));
-  out.push_back(choice<WeightFormat>("/training/base_weights", nullptr, [](T& t, WeightFormat v) { t.base_weights = v; }));
+  out.push_back(
+      choice<FrameworkId>("/training/framework", name_of(d.framework), [](T& t, FrameworkId v) { t.framework = v; }));
+  out.push_back(
+      choice<Precision>("/training/precision", name_of(d.precision), [](T& t, Precision v) { t.precision = v; }));
+  out.push_back(
+      choice<WeightFormat>("/training/base_weights", nullptr, [](T& t, WeightFormat v) { t.base_weights = v; }));
   out.push_back(choice<OptimizerName>("/training/optimizer/name", name_of(d.optimizer.name),
                                       [](T& t, OptimizerName v) { t.optimizer.name = v; }));
-  out.push_back(choice<StateFormat>("/training/optimizer/states", nullptr, [](T& t, StateFormat v) { t.optimizer.states = v; }));
-  out.push_back(choice<Recompute>("/training/recompute", name_of(d.recompute), [](T& t, Recompute v) { t.recompute = v; }));
-  out.push_back(choice<AttentionKernel>("/training/attention", name_of(d.attention), [](T& t, AttentionKernel v) { t.attention = v; }));
-  out.push_back(choice<CrossEntropy>("/training/cross_entropy", name_of(d.cross_entropy), [](T& t, CrossEntropy v) { t.cross_entropy = v; }));
+  out.push_back(
+      choice<StateFormat>("/training/optimizer/states", nullptr, [](T& t, StateFormat v) { t.optimizer.states = v; }));
+  out.push_back(
+      choice<Recompute>("/training/recompute", name_of(d.recompute), [](T& t, Recompute v) { t.recompute = v; }));
+  out.push_back(choice<AttentionKernel>("/training/attention", name_of(d.attention),
+                                        [](T& t, AttentionKernel v) { t.attention = v; }));
+  out.push_back(choice<CrossEntropy>("/training/cross_entropy", name_of(d.cross_entropy),
+                                     [](T& t, CrossEntropy v) { t.cross_entropy = v; }));
   out.push_back(choice<Kernels>("/training/kernels", name_of(d.kernels), [](T& t, Kernels v) { t.kernels = v; }));
 }
 

@@ -24,7 +24,9 @@ OrderedJson estimate(const Estimate& e) {
   return {{"low", e.low.value}, {"expected", e.expected.value}, {"high", e.high.value}};
 }
 
-OrderedJson event_block(const Event& event) { return event.layer >= 0 ? OrderedJson(event.layer) : OrderedJson(nullptr); }
+OrderedJson event_block(const Event& event) {
+  return event.layer >= 0 ? OrderedJson(event.layer) : OrderedJson(nullptr);
+}
 
 OrderedJson component_rows(const std::vector<ComponentRow>& rows) {
   OrderedJson out = OrderedJson::array();
@@ -45,7 +47,8 @@ OrderedJson component_rows(const std::vector<ComponentRow>& rows) {
 
 OrderedJson layers(const std::vector<LayerRow>& rows) {
   OrderedJson out = OrderedJson::array();
-  for (const LayerRow& row : rows) out.push_back({{"first", row.first}, {"count", row.count}, {"kept_bytes", row.kept.value}});
+  for (const LayerRow& row : rows)
+    out.push_back({{"first", row.first}, {"count", row.count}, {"kept_bytes", row.kept.value}});
   return out;
 }
 
@@ -124,8 +127,8 @@ OrderedJson value_of(const PatchValue& value) {
   return std::visit([](const auto& v) { return OrderedJson(v); }, value);
 }
 
-// The field that a pointer of the request names; such pointers have no escapes. (json_pointer's own lookup in an ordered
-// object compares keys with pointers, which is deprecated and refused by clang.)
+// The field that a pointer of the request names; such pointers have no escapes. (json_pointer's own lookup in an
+// ordered object compares keys with pointers, which is deprecated and refused by clang.)
 OrderedJson& field_at(OrderedJson& document, std::string_view pointer) {
   OrderedJson* at = &document;
   while (!pointer.empty()) {
@@ -201,12 +204,15 @@ OrderedJson training(const TrainingChoice& t) {
           {"compile", t.compile},
           {"trainable_layers", or_null(t.trainable_layers)},
           {"offload",
-           {{"optimizer", t.offload.optimizer}, {"parameters", t.offload.parameters}, {"activations", t.offload.activations}}},
+           {{"optimizer", t.offload.optimizer},
+            {"parameters", t.offload.parameters},
+            {"activations", t.offload.activations}}},
           {"tokens", or_null(t.tokens)}};
 }
 
 OrderedJson layout(const LayoutChoice& l) {
-  return {{"dp", l.dp}, {"zero", l.zero}, {"tp", l.tp}, {"sp", l.sp}, {"pp", l.pp}, {"vpp", l.vpp}, {"cp", l.cp}, {"ep", l.ep}};
+  return {{"dp", l.dp}, {"zero", l.zero}, {"tp", l.tp}, {"sp", l.sp},
+          {"pp", l.pp}, {"vpp", l.vpp},   {"cp", l.cp}, {"ep", l.ep}};
 }
 
 }  // namespace
@@ -221,7 +227,9 @@ OrderedJson write_request(const PlanRequest& request, const Json& document) {
   OrderedJson out = {{"model", document.contains("model") ? OrderedJson(document["model"]) : OrderedJson(nullptr)},
                      {"training", training(request.training)}};
   if (request.hardware) {
-    out["hardware"] = {{"gpu", request.hardware->gpu}, {"count", request.hardware->count}, {"per_node", or_null(request.hardware->per_node)}};
+    out["hardware"] = {{"gpu", request.hardware->gpu},
+                       {"count", request.hardware->count},
+                       {"per_node", or_null(request.hardware->per_node)}};
   }
   if (request.layout) out["layout"] = layout(*request.layout);
   return out;
@@ -241,7 +249,10 @@ OrderedJson write_report(const Report& r, const Json& document, std::string_view
           {"host_memory", {{"per_node_bytes", r.host_memory_per_node.value}}},
           {"fit", fit(r.fit)},
           {"speed", nullptr},
-          {"suggestions", {{"systems", systems(r.systems)}, {"not_fitting", refused(r.systems)}, {"changes", changes(r.changes, request)}}},
+          {"suggestions",
+           {{"systems", systems(r.systems)},
+            {"not_fitting", refused(r.systems)},
+            {"changes", changes(r.changes, request)}}},
           {"growth", OrderedJson::array()},
           {"after_training", nullptr}};
 }

@@ -19,6 +19,7 @@ using OrderedJson = nlohmann::ordered_json;  // fields in the order in which peo
 // A request with every default filled in.
 [[nodiscard]] OrderedJson write_request(const PlanRequest& request, const Json& document);
 // What the page offers: models, GPUs, systems, the options of a request with their limits and defaults, sources.
-[[nodiscard]] OrderedJson write_catalogue(const Catalogue& catalogue, std::string_view sources_json, std::string_view version);
+[[nodiscard]] OrderedJson write_catalogue(const Catalogue& catalogue, std::string_view sources_json,
+                                          std::string_view version);
 
 }  // namespace vramplan

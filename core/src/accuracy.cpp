@@ -1,6 +1,6 @@
-// The residuals of the public measured runs (tests/tables/measured_runs.jsonl; `node tests/tables/accuracy.mjs --rows`),
-// read 2026-11-30, metric max_memory_allocated: measured over expected in thousandths, the range of nine runs in ten, widened to
-// the next five thousandths. A combination with fewer than ten runs has the widest range there is.
+// The residuals of the public measured runs (tests/tables/measured_runs.jsonl; `node tests/tables/accuracy.mjs
+// --rows`), read 2026-11-30, metric max_memory_allocated: measured over expected in thousandths, the range of nine runs
+// in ten, widened to the next five thousandths. A combination with fewer than ten runs has the widest range there is.
 #include "vramplan/accuracy.hpp"
 
 namespace vramplan {

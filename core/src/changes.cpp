@@ -18,7 +18,9 @@ PatchValue spelled(Enum value) {
   return std::string(name_of(value));
 }
 
-Candidate start(const PlanRequest& request, std::string id, PatchValue from) { return {std::move(id), std::move(from), {}, request}; }
+Candidate start(const PlanRequest& request, std::string id, PatchValue from) {
+  return {std::move(id), std::move(from), {}, request};
+}
 
 void consider_recompute(const PlanRequest& r, std::vector<Candidate>& out) {
   if (r.training.recompute == Recompute::full) return;
@@ -80,7 +82,8 @@ void consider_8bit_optimizer(const PlanRequest& r, std::vector<Candidate>& out) 
 }
 
 // Another method starts from its own defaults: what follows from the method is left to them.
-void change_method(const PlanRequest& r, Method method, WeightFormat base, std::string id, std::vector<Candidate>& out) {
+void change_method(const PlanRequest& r, Method method, WeightFormat base, std::string id,
+                   std::vector<Candidate>& out) {
   Candidate c = start(r, std::move(id), spelled(r.training.method));
   c.request.training.method = method;
   c.request.training.base_weights = base;

@@ -93,7 +93,8 @@ class NotationWriter {
     for (int n = 1;; ++n) {
       std::string name(factor.name);
       if (n > 1) name.append("_").append(std::to_string(n));
-      const auto known = std::find_if(row_.terms.begin(), row_.terms.end(), [&](const Term& t) { return t.symbol == name; });
+      const auto known =
+          std::find_if(row_.terms.begin(), row_.terms.end(), [&](const Term& t) { return t.symbol == name; });
       if (known == row_.terms.end()) {
         row_.terms.push_back({name, factor.value});
         return name;
@@ -109,7 +110,8 @@ ComponentRow row_of(Component component, const std::vector<Contribution>& all) {
   std::vector<Contribution> merged;
   for (const Contribution& c : all) {
     if (c.component != component) continue;
-    const auto same = std::find_if(merged.begin(), merged.end(), [&](const Contribution& m) { return same_shape(m, c); });
+    const auto same =
+        std::find_if(merged.begin(), merged.end(), [&](const Contribution& m) { return same_shape(m, c); });
     if (same != merged.end()) {
       same->count += c.count;
     } else {

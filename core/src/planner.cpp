@@ -27,8 +27,10 @@ const Gpu* named_gpu(const PlanRequest& request, const Catalogue& catalogue, Pro
   if (gpu != nullptr) return gpu;
   std::vector<std::string_view> ids;
   for (const Gpu& g : catalogue.gpus) ids.push_back(g.id);
-  problems.push_back({ProblemCode::unknown_gpu, "/hardware/gpu",
-                      {{"value", request.hardware->gpu}, {"closest", std::string(closest(request.hardware->gpu, ids))}}});
+  problems.push_back(
+      {ProblemCode::unknown_gpu,
+       "/hardware/gpu",
+       {{"value", request.hardware->gpu}, {"closest", std::string(closest(request.hardware->gpu, ids))}}});
   return nullptr;
 }
 
@@ -36,8 +38,11 @@ const Gpu* resolve_gpu(const PlanRequest& request, const Catalogue& catalogue, P
   const Gpu* gpu = named_gpu(request, catalogue, problems);
   if (gpu == nullptr) return nullptr;
   if (const auto reason = precision_refusal(*gpu, request.training.precision)) {
-    problems.push_back({ProblemCode::precision_unsupported, "/training/precision",
-                        {{"precision", std::string(name_of(request.training.precision))}, {"gpu", gpu->name}, {"reason", std::string(*reason)}}});
+    problems.push_back({ProblemCode::precision_unsupported,
+                        "/training/precision",
+                        {{"precision", std::string(name_of(request.training.precision))},
+                         {"gpu", gpu->name},
+                         {"reason", std::string(*reason)}}});
   }
   return gpu;
 }
@@ -114,10 +119,12 @@ void warn_about_model(const Resolved& r, std::vector<Warning>& out) {
   const std::int64_t length = r.request.training.sequence_length;
   if (r.model.inferred) out.push_back({WarningCode::model_inferred, "/model", {}});
   if (r.model.confidence != Confidence::high) {
-    out.push_back({WarningCode::model_confidence, "/model", {{"confidence", std::string(name_of(r.model.confidence))}}});
+    out.push_back(
+        {WarningCode::model_confidence, "/model", {{"confidence", std::string(name_of(r.model.confidence))}}});
   }
   if (a.max_position_embeddings > 0 && length > a.max_position_embeddings) {
-    out.push_back({WarningCode::beyond_context, "/training/sequence_length",
+    out.push_back({WarningCode::beyond_context,
+                   "/training/sequence_length",
                    {{"sequence_length", length}, {"maximum", a.max_position_embeddings}}});
   }
   Params towers;
@@ -126,15 +133,19 @@ void warn_about_model(const Resolved& r, std::vector<Warning>& out) {
 }
 
 void warn_about_hardware(const Resolved& r, bool layout_given, std::vector<Warning>& out) {
-  if (!layout_given && r.layout.dp > 1) out.push_back({WarningCode::layout_assumed, "/layout", {{"count", r.layout.dp}}});
+  if (!layout_given && r.layout.dp > 1)
+    out.push_back({WarningCode::layout_assumed, "/layout", {{"count", r.layout.dp}}});
   if (r.gpu == nullptr) return;
   if (r.gpu->usable.value == 0) out.push_back({WarningCode::usable_unknown, "/hardware/gpu", {{"gpu", r.gpu->name}}});
   std::string fields;
   for (const std::string& field : r.gpu->doubtful) fields += (fields.empty() ? "" : ", ") + field;
-  if (!fields.empty()) out.push_back({WarningCode::gpu_doubtful, "/hardware/gpu", {{"gpu", r.gpu->name}, {"fields", fields}}});
+  if (!fields.empty())
+    out.push_back({WarningCode::gpu_doubtful, "/hardware/gpu", {{"gpu", r.gpu->name}, {"fields", fields}}});
   const WeightFormat base = r.request.training.base_weights.value_or(WeightFormat::bf16);
   if (const auto reason = weight_format_caution(*r.gpu, base)) {
-    out.push_back({WarningCode::weight_format_caution, "/training/base_weights", {{"gpu", r.gpu->name}, {"reason", std::string(*reason)}}});
+    out.push_back({WarningCode::weight_format_caution,
+                   "/training/base_weights",
+                   {{"gpu", r.gpu->name}, {"reason", std::string(*reason)}}});
   }
 }
 
@@ -170,7 +181,8 @@ LayoutChoice default_layout(std::int64_t gpus) {
   return layout;
 }
 
-MemoryEstimate evaluate(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout, const Gpu* gpu) {
+MemoryEstimate evaluate(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
+                        const Gpu* gpu) {
   return estimate_memory(Step(prepare(model, training, layout, cublas_workspace(gpu))), gpu);
 }
 
@@ -193,7 +205,8 @@ Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue) {
   for (const LayerStack& s : step.stacks()) report.layer_rows.push_back({s.first, s.count, step.kept_per_layer(s)});
   report.timeline = timeline_of(step);
   const std::int64_t count = ranks_of(r.layout);
-  const std::int64_t per_node = r.request.hardware && r.request.hardware->per_node ? *r.request.hardware->per_node : std::min<std::int64_t>(count, 8);
+  const std::int64_t per_node = r.request.hardware && r.request.hardware->per_node ? *r.request.hardware->per_node
+                                                                                   : std::min<std::int64_t>(count, 8);
   report.host_memory_per_node = host_memory(step, per_node);
   if (r.gpu != nullptr) report.fit = judge(report.memory.device, usable_bytes(*r.gpu));
   SuggestionQuery query;

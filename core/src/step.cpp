@@ -31,7 +31,8 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.accumulates = run.accumulation_steps > 1;
   c.gradient_enters = trained_layer;
   c.attention = run.training.attention;
-  c.adapter = {run.adapter_targets, run.training.lora.dropout.value_or(0) > 0, method == Method::dora, run.types.adapters};
+  c.adapter = {run.adapter_targets, run.training.lora.dropout.value_or(0) > 0, method == Method::dora,
+               run.types.adapters};
   return c;
 }
 
@@ -58,7 +59,8 @@ std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
     push(first, frozen, false, false);
     // The first layer that trains: nothing below it needs a gradient, unless a checkpoint asks for one at its input
     // (enable_input_require_grads) or the embedding is trained.
-    const bool starts = first + frozen == first_trained && run.training.method != Method::full && !(checkpointed && has_adapters(run));
+    const bool starts =
+        first + frozen == first_trained && run.training.method != Method::full && !(checkpointed && has_adapters(run));
     const Dim edge = starts ? std::min<Dim>(1, group.count - frozen) : 0;
     push(first + frozen, edge, true, false);
     push(first + frozen + edge, group.count - frozen - edge, true, true);
@@ -119,19 +121,27 @@ Contributions other_contributions(const Run& run) {
   Contributions out;
   const TrainingChoice& t = run.training;
   // Token ids, labels and positions of the batch.
-  out.add({Component::buffers, 3 * bytes_per_element(ElementType::int64), {{"b", t.micro_batch}, {"s", t.sequence_length}}});
+  out.add({Component::buffers,
+           3 * bytes_per_element(ElementType::int64),
+           {{"b", t.micro_batch}, {"s", t.sequence_length}}});
   out.add({Component::cublas_workspace, 1, {{"bytes", run.cublas_workspace.value}}});
-  // DistributedDataParallel keeps the gradients a second time, in its buckets (torch/csrc/distributed/c10d/reducer.cpp).
+  // DistributedDataParallel keeps the gradients a second time, in its buckets
+  // (torch/csrc/distributed/c10d/reducer.cpp).
   if (run.layout.dp > 1 && run.layout.zero == 0) {
-    out.add({Component::communication_buffers, bytes_per_element(run.types.weights), {{"P_trained", run.inventory.trained_base.value}}});
-    out.add({Component::communication_buffers, bytes_per_element(run.types.adapters), {{"P_adapter", run.inventory.adapters.value}}});
+    out.add({Component::communication_buffers,
+             bytes_per_element(run.types.weights),
+             {{"P_trained", run.inventory.trained_base.value}}});
+    out.add({Component::communication_buffers,
+             bytes_per_element(run.types.adapters),
+             {{"P_adapter", run.inventory.adapters.value}}});
   }
   return out;
 }
 
 }  // namespace
 
-Run prepare(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout, Bytes cublas_workspace) {
+Run prepare(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
+            Bytes cublas_workspace) {
   Run run;
   run.model = &model;
   run.training = training;
@@ -149,8 +159,12 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
 }
 
 Step::Step(const Run& run)
-    : run_(run), embedding_(embedding_graph(context_of(run, true))), head_(head_graph(context_of(run, true))),
-      embedding_profile_(profile(embedding_)), head_profile_(profile(head_)), layers_(layers_of(*run.model)) {
+    : run_(run),
+      embedding_(embedding_graph(context_of(run, true))),
+      head_(head_graph(context_of(run, true))),
+      embedding_profile_(profile(embedding_)),
+      head_profile_(profile(head_)),
+      layers_(layers_of(*run.model)) {
   add_weights(weights_, run_.inventory, run_.training, run_.types, run_.sharding);
   add_optimizer_states(states_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
   add_gradients(gradients_, run_.inventory, run_.types, run_.sharding);
@@ -188,12 +202,13 @@ std::vector<Event> Step::events() const {
     events.push_back({EventKind::backward_block, i});
   }
   if (run_.training.method == Method::full) events.push_back({EventKind::backward_embedding});
-  for (const EventKind kind : {EventKind::gradient_reduction, EventKind::optimizer_step, EventKind::steady}) events.push_back({kind});
+  for (const EventKind kind : {EventKind::gradient_reduction, EventKind::optimizer_step, EventKind::steady})
+    events.push_back({kind});
   return events;
 }
 
-// Gradients that are complete before the event runs, in the order in which backward makes them: head, layers from the last,
-// embedding.
+// Gradients that are complete before the event runs, in the order in which backward makes them: head, layers from the
+// last, embedding.
 template <class Sink>
 void Step::describe_gradients_done(Event event, Sink& sink) const {
   if (event.kind == EventKind::backward_head) return;
@@ -201,7 +216,9 @@ void Step::describe_gradients_done(Event event, Sink& sink) const {
   sink.one({kGradients, 1, {{"G_head", head_profile_.parameter_gradients.value}}, ranks});
   for (const LayerStack& stack : stacks_) {
     const Dim end = stack.first + stack.count;
-    const Dim done = event.kind == EventKind::backward_embedding ? stack.count : std::clamp<Dim>(end - 1 - event.layer, 0, stack.count);
+    const Dim done = event.kind == EventKind::backward_embedding
+                         ? stack.count
+                         : std::clamp<Dim>(end - 1 - event.layer, 0, stack.count);
     sink.one({kGradients, 1, {{"G_layer", stack.profile.parameter_gradients.value}}, ranks, done});
   }
 }
@@ -217,8 +234,8 @@ void Step::describe_gradients(Event event, Sink& sink) const {
   }
 }
 
-// Fully sharded weights: the unit that runs is gathered whole; the root unit (embedding, head, final norm) stays gathered
-// from forward to the end of backward (torch/distributed/fsdp/_runtime_utils.py).
+// Fully sharded weights: the unit that runs is gathered whole; the root unit (embedding, head, final norm) stays
+// gathered from forward to the end of backward (torch/distributed/fsdp/_runtime_utils.py).
 template <class Sink>
 void Step::describe_sharded(Event event, Sink& sink) const {
   if (run_.sharding.weights <= 1 || !(is_forward(event.kind) || is_backward(event.kind))) return;
@@ -227,7 +244,9 @@ void Step::describe_sharded(Event event, Sink& sink) const {
   const Params layer = run_.inventory.largest_layer;
   if (is_quantized(run_.types.base)) {
     const BlockFormat format = storage_of(run_.types.base);
-    sink.one({Component::gathered_parameters, 1, {{"P_layer", divide_up(saturating_multiply(layer.value, format.bytes), format.elements)}}});
+    sink.one({Component::gathered_parameters,
+              1,
+              {{"P_layer", divide_up(saturating_multiply(layer.value, format.bytes), format.elements)}}});
   } else {
     sink.one({Component::gathered_parameters, bytes, {{"P_layer", layer.value}}});
   }
@@ -244,7 +263,9 @@ void Step::describe_running(Event event, Sink& sink) const {
       sink.moment(head_, head_profile_.forward_with_grad, Phase::forward_with_grad, gradients);
       return;
     case EventKind::backward_head: sink.moment(head_, head_profile_.backward, Phase::backward, gradients); return;
-    case EventKind::backward_embedding: sink.moment(embedding_, embedding_profile_.backward, Phase::backward, gradients); return;
+    case EventKind::backward_embedding:
+      sink.moment(embedding_, embedding_profile_.backward, Phase::backward, gradients);
+      return;
     default: break;
   }
   if (!is_block(event.kind)) return;
@@ -273,12 +294,15 @@ void Step::describe(Event event, Sink& sink) const {
   const bool at_head = event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
   const std::int64_t stream = bytes_per_element(context_of(run_, true).residual);
   const auto stream_term = [&](Component component, std::int64_t times) {
-    return Contribution(component, stream,
-                        {{"b", run_.training.micro_batch}, {"s", run_.training.sequence_length}, {"h", run_.model->hidden_size}}, 1,
-                        times);
+    return Contribution(
+        component, stream,
+        {{"b", run_.training.micro_batch}, {"s", run_.training.sequence_length}, {"h", run_.model->hidden_size}}, 1,
+        times);
   };
   for (const LayerStack& stack : stacks_) {
-    const Dim below = at_head ? stack.count : is_block(event.kind) ? std::clamp<Dim>(event.layer - stack.first, 0, stack.count) : 0;
+    const Dim below = at_head                ? stack.count
+                      : is_block(event.kind) ? std::clamp<Dim>(event.layer - stack.first, 0, stack.count)
+                                             : 0;
     if (!stack.trained) continue;
     if (!checkpoints()) {
       sink.saved(stack.graph, stack.profile, below);
@@ -289,7 +313,8 @@ void Step::describe(Event event, Sink& sink) const {
     const Dim above = kept && !at_head ? stack.count - below - (own ? 1 : 0) : 0;
     sink.one(stream_term(Component::checkpoints, below + (own ? 1 : 0) + above));
     sink.one(stream_term(Component::activation_gradients, above));
-    if (forward) sink.one({Component::autocast_weights, 1, {{"W_cast", stack.profile.cached_weight_copies.value}}, 1, below});
+    if (forward)
+      sink.one({Component::autocast_weights, 1, {{"W_cast", stack.profile.cached_weight_copies.value}}, 1, below});
   }
   if (event.kind == EventKind::recompute_block) sink.one(stream_term(Component::activation_gradients, 1));
   describe_running(event, sink);

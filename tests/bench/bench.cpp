@@ -57,7 +57,8 @@ std::int64_t seen = 0;
 Figure plan_figure(double least, std::string_view name) {
   const std::string request = read_request(name);
   if (api::has_problems(api::plan(request))) std::cerr << name << " has problems\n";
-  return {"plan " + std::string(name), seconds_per_call(least, [&] { seen += static_cast<std::int64_t>(api::plan(request).size()); })};
+  return {"plan " + std::string(name),
+          seconds_per_call(least, [&] { seen += static_cast<std::int64_t>(api::plan(request).size()); })};
 }
 
 Figure evaluate_figure(double least, std::string_view id, Method method) {
@@ -67,7 +68,9 @@ Figure evaluate_figure(double least, std::string_view id, Method method) {
   request.training.method = method;
   const TrainingChoice training = resolve_defaults(request).training;
   const LayoutChoice layout = default_layout(8);
-  const auto call = [&] { seen += evaluate(card->architecture, training, layout, nullptr).device.expected.value % 1024; };
+  const auto call = [&] {
+    seen += evaluate(card->architecture, training, layout, nullptr).device.expected.value % 1024;
+  };
   return {"evaluate " + std::string(id) + " " + std::string(name_of(method)), seconds_per_call(least, call)};
 }
 

@@ -77,7 +77,7 @@ function suggestions({ systems, not_fitting: refused, changes }) {
 }
 
 /** The part of a report that is kept. */
-export function project(report, name) {
+function project(report, name) {
   if (report.problems.length > 0) return { problems: report.problems.map(notice) };
   const kept = {
     warnings: report.warnings.map(notice),
@@ -95,9 +95,9 @@ export function project(report, name) {
   return kept;
 }
 
-/** The text of the golden file of a request. */
-export function answer({ name, text }) {
-  return `${JSON.stringify(project(JSON.parse(run('plan', text).text), name), null, 2)}\n`;
+/** The text of the golden file of a report. */
+export function cutDown(report, name) {
+  return `${JSON.stringify(project(report, name), null, 2)}\n`;
 }
 
 export function readReport(name) {
@@ -111,7 +111,9 @@ export function reportNames() {
 function write() {
   rmSync(REPORTS, { recursive: true, force: true });
   mkdirSync(REPORTS);
-  for (const request of readRequests()) writeFileSync(new URL(`${request.name}.json`, REPORTS), answer(request));
+  for (const { name, text } of readRequests()) {
+    writeFileSync(new URL(`${name}.json`, REPORTS), cutDown(JSON.parse(run('plan', text).text), name));
+  }
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

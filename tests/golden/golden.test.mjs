@@ -2,12 +2,12 @@
 // says which numbers moved, by how much and why.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { answer, readReport, readRequests, reportNames, run } from './golden.mjs';
+import { cutDown, readReport, readRequests, reportNames, run } from './golden.mjs';
 
-const requests = readRequests();
+const requests = readRequests().map(({ name, text }) => ({ name, ...run('plan', text) }));
 
-for (const request of requests) {
-  test(`${request.name} is answered as before`, () => assert.equal(answer(request), readReport(request.name)));
+for (const { name, text } of requests) {
+  test(`${name} is answered as before`, () => assert.equal(cutDown(JSON.parse(text), name), readReport(name)));
 }
 
 test('every report has its request', () => {
@@ -18,7 +18,7 @@ test('every report has its request', () => {
 });
 
 test('the exit status tells reports from problems', () => {
-  for (const { name, text } of requests) assert.equal(run('plan', text).status, name.startsWith('problem-') ? 1 : 0, name);
+  for (const { name, status } of requests) assert.equal(status, name.startsWith('problem-') ? 1 : 0, name);
 });
 
 // The value at a JSON Pointer, undefined when there is none.
@@ -32,7 +32,7 @@ function at(value, pointer) {
 test('every value that can be planned occurs in a report', () => {
   const { options } = JSON.parse(run('catalogue').text);
   const understood = requests
-    .map(({ text }) => JSON.parse(run('plan', text).text))
+    .map(({ text }) => JSON.parse(text))
     .filter(({ problems }) => problems.length === 0)
     .map(({ request }) => request);
   for (const { pointer, values = [] } of options) {

@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { pathToFileURL } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { readRequests, run } from './golden.mjs';
 
-const folder = process.env.VRAMPLAN_WASM_DIR ?? join(import.meta.dirname, '../../build/wasm/wasm');
+const folder = process.env.VRAMPLAN_WASM_DIR ?? fileURLToPath(new URL('../../build/wasm/wasm', import.meta.url));
 const script = join(folder, 'vramplan.mjs');
 // A native build alone has nothing to compare with; tests/run builds the module before it comes here.
 const skip = existsSync(script) ? false : 'no module: run web/serve --build-only';
@@ -18,7 +18,18 @@ async function load() {
 }
 
 // Texts that are no request at all take other ways through the door.
-const strange = ['', 'null', '[]', '{', '"\\ud800"', '1e999', '{"model":1,"model":2}', '['.repeat(1000), '{"é":"\u{1F600}"}'];
+const strange = [
+  '',
+  'null',
+  '[]',
+  '{',
+  '"\\ud800"',
+  '1e999',
+  '{"model":1,"model":2}',
+  '['.repeat(1000),
+  '{"model":"a"}\u0000',
+  '{"é":"\u{1F600}"}',
+];
 
 test('a golden request has the same answer', { skip }, async (t) => {
   const module = await load();

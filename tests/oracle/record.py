@@ -59,7 +59,7 @@ def build(request, notes):
         targets = t['lora']['targets']
         model = get_peft_model(model, LoraConfig(r=t['lora']['rank'], lora_alpha=2 * t['lora']['rank'], lora_dropout=t['lora'].get('dropout', 0.0), use_dora=t['method'] == 'dora',
                                                  target_modules='all-linear' if targets == ['all-linear'] else targets, task_type='CAUSAL_LM'),
-                               autocast_adapter_dtype=t['precision'] != 'bf16')
+                               autocast_adapter_dtype=True)  # PEFT's default, in pure 16 bits too
         model.train()
     return model
 

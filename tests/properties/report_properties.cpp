@@ -119,7 +119,8 @@ void check_notations(const std::vector<ComponentRow>& rows) {
   for (const ComponentRow& row : rows) {
     const auto value = Notation(row.notation, row.terms).value();
     if (value && *value == row.bytes.value) continue;
-    FAIL_CHECK(name_of(row.component) << ": " << row.notation << " is " << value.value_or(-1) << ", not " << row.bytes.value);
+    FAIL_CHECK(name_of(row.component) << ": " << row.notation << " is " << value.value_or(-1) << ", not "
+                                      << row.bytes.value);
   }
 }
 
@@ -144,7 +145,8 @@ bool ordered(const Estimate& e) { return e.low <= e.expected && e.expected <= e.
 
 TEST_CASE("every model of the catalogue can be walked") {
   CHECK(shipped_catalogue().models.size() >= 300);
-  for_everything([](const ModelArchitecture& model, const Choice& c) { CHECK(step_of(model, c.training, c.layout).valid()); });
+  for_everything(
+      [](const ModelArchitecture& model, const Choice& c) { CHECK(step_of(model, c.training, c.layout).valid()); });
 }
 
 TEST_CASE("what is alive at an event is what it is said to be made of") {
@@ -153,7 +155,8 @@ TEST_CASE("what is alive at an event is what it is said to be made of") {
     for (const Event event : step.events()) {
       const Bytes parts = total(step.contributions(event));
       if (parts == step.live(event)) continue;
-      FAIL_CHECK(name_of(event.kind) << ' ' << event.layer << ": parts " << parts.value << ", live " << step.live(event).value);
+      FAIL_CHECK(name_of(event.kind) << ' ' << event.layer << ": parts " << parts.value << ", live "
+                                     << step.live(event).value);
     }
   });
 }
@@ -162,7 +165,8 @@ TEST_CASE("the peak is the highest of all events") {
   for_everything([](const ModelArchitecture& model, const Choice& c) {
     const Step step = step_of(model, c.training, c.layout);
     const std::vector<Event> events = step.events();
-    const auto highest = std::max_element(events.begin(), events.end(), [&](Event a, Event b) { return step.live(a) < step.live(b); });
+    const auto highest =
+        std::max_element(events.begin(), events.end(), [&](Event a, Event b) { return step.live(a) < step.live(b); });
     CHECK(step.live(step.peak()) == step.live(*highest));
     CHECK(std::find(events.begin(), events.end(), step.peak()) != events.end());
   });
@@ -188,7 +192,8 @@ TEST_CASE("the evaluator of notations refuses what is none") {
   CHECK(value("7 + 4*b*s*f_2") == 127);
   CHECK(value("2*ceil(b*s*f_2/7)*4") == 40);
   CHECK(value("ceil(b/s)") == 1);
-  for (const std::string_view bad : {"", "b +", "b*", "x", "ceil(b)", "b s", "b/s", "ceil(b/0)", "2b", "(b)", "b - s"}) {
+  for (const std::string_view bad :
+       {"", "b +", "b*", "x", "ceil(b)", "b s", "b/s", "ceil(b/0)", "2b", "(b)", "b - s"}) {
     CAPTURE(bad);
     CHECK_FALSE(value(bad).has_value());
   }
@@ -219,7 +224,8 @@ TEST_CASE("more ranks never need more weights, gradients or states on each") {
       const Step step = step_of(model, training, layout);
       Bytes sharded;
       for (const Contribution& part : step.contributions({EventKind::gradient_reduction})) {
-        if (part.component <= Component::optimizer_states && part.component != Component::buffers) sharded += part.bytes();
+        if (part.component <= Component::optimizer_states && part.component != Component::buffers)
+          sharded += part.bytes();
       }
       CHECK(sharded <= before);
       before = sharded;
@@ -336,9 +342,11 @@ TEST_CASE("applying a change gives the figures that it promised") {
       const door::Json after = door::report(change.at("request"));
       const door::Json& device = after.at("memory").at("per_gpu").at("device");
       CHECK(device == change.at("device"));
-      CHECK(change.at("saved_bytes").get<std::int64_t>() == now.at("expected").get<std::int64_t>() - device.at("expected").get<std::int64_t>());
+      CHECK(change.at("saved_bytes").get<std::int64_t>() ==
+            now.at("expected").get<std::int64_t>() - device.at("expected").get<std::int64_t>());
       CHECK(change.at("saved_bytes").get<std::int64_t>() > 0);
-      CHECK(change.at("verdict") == (after.at("fit").is_null() ? door::Json("unknown") : after.at("fit").at("verdict")));
+      CHECK(change.at("verdict") ==
+            (after.at("fit").is_null() ? door::Json("unknown") : after.at("fit").at("verdict")));
       ++applied;
     }
   }

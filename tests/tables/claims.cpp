@@ -1,6 +1,6 @@
-// What visitors have been told about memory, claim by claim: reproduced with the planner's own numbers, or corrected. C:
-// "how much VRAM to train an LLM", L: "training on limited hardware". GB are 10^9 bytes. Claims about hardware (C5, C6,
-// C10, L8) are in hardware.cpp.
+// What visitors have been told about memory, claim by claim: reproduced with the planner's own numbers, or corrected.
+// C: "how much VRAM to train an LLM", L: "training on limited hardware". GB are 10^9 bytes. Claims about hardware (C5,
+// C6, C10, L8) are in hardware.cpp.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -56,8 +56,9 @@ double bytes_per_parameter(const Json& r) {
   return static_cast<double>(bytes) / static_cast<double>(parameters_of(r));
 }
 
-const Json kFull32 = {{"method", "full"}, {"precision", "fp32"}, {"optimizer", {{"name", "adamw"}, {"states", "fp32"}}},
-                      {"sequence_length", 2048}, {"micro_batch", 1}, {"recompute", "full"}};
+const Json kFull32 = {
+    {"method", "full"},        {"precision", "fp32"}, {"optimizer", {{"name", "adamw"}, {"states", "fp32"}}},
+    {"sequence_length", 2048}, {"micro_batch", 1},    {"recompute", "full"}};
 
 }  // namespace
 
@@ -73,7 +74,8 @@ TEST_CASE("C1: 7B, full, FP32, AdamW: 28 + 28 + 56 GB, and 80 to 120 GB in all")
   CHECK(allocated(r) <= 120 * kGB);
   CHECK(device(r, "expected") >= 80 * kGB);
   CHECK(device(r, "expected") <= 120 * kGB);
-  MESSAGE("allocated " << gb(allocated(r)) << " GB, device " << gb(device(r, "low")) << " to " << gb(device(r, "high")) << " GB");
+  MESSAGE("allocated " << gb(allocated(r)) << " GB, device " << gb(device(r, "low")) << " to " << gb(device(r, "high"))
+                       << " GB");
 }
 
 TEST_CASE("C2: 7B weights: 28 GB FP32, 14 GB 16-bit, 7 GB INT8, 3.5 GB and constants at 4 bits") {
@@ -92,22 +94,27 @@ TEST_CASE("C2: 7B weights: 28 GB FP32, 14 GB 16-bit, 7 GB INT8, 3.5 GB and const
     CHECK(component(frozen(format), "frozen_weights") == linear / 2 + other);
   }
   CHECK(component(frozen("nf4"), "quantization_constants") == linear / 16);
-  const std::int64_t whole = component(frozen("nf4"), "frozen_weights") + component(frozen("nf4"), "quantization_constants");
+  const std::int64_t whole =
+      component(frozen("nf4"), "frozen_weights") + component(frozen("nf4"), "quantization_constants");
   // The round figure takes all 7B as linear weights; those outside the blocks bring a real model above it.
   CHECK(whole > p / 2 + p / 16);
   CHECK(whole < 5 * kGB);
-  MESSAGE("linear weights " << gb(linear) << "e9 of " << gb(p) << "e9: NF4 " << gb(linear / 2) << " + constants " << gb(linear / 16)
-                            << " + the rest in 16 bits " << gb(other) << " = " << gb(whole) << " GB");
+  MESSAGE("linear weights " << gb(linear) << "e9 of " << gb(p) << "e9: NF4 " << gb(linear / 2) << " + constants "
+                            << gb(linear / 16) << " + the rest in 16 bits " << gb(other) << " = " << gb(whole)
+                            << " GB");
 }
 
-TEST_CASE("C3: 16 to 18 bytes a parameter under AMP; the article's minima are pure 16-bit runs with a smaller optimizer") {
+TEST_CASE(
+    "C3: 16 to 18 bytes a parameter under AMP; the article's minima are pure 16-bit runs with a smaller optimizer") {
   const auto trained = [](std::int64_t parameters, const char* precision, const Json& optimizer) {
     return report(sized(parameters, {{"method", "full"}, {"precision", precision}, {"optimizer", optimizer}}));
   };
   const Json amp = report(seven({{"method", "full"}, {"precision", "bf16_amp"}, {"recompute", "none"}}));
   CHECK(bytes_per_parameter(amp) == 16.0);
-  // Autocast's 16-bit copies of the linear weights live from forward to backward, beside the gradients of the last pass.
-  const double copies = static_cast<double>(component_at(amp, "forward_head", "autocast_weights")) / static_cast<double>(parameters_of(amp));
+  // Autocast's 16-bit copies of the linear weights live from forward to backward, beside the gradients of the last
+  // pass.
+  const double copies = static_cast<double>(component_at(amp, "forward_head", "autocast_weights")) /
+                        static_cast<double>(parameters_of(amp));
   CHECK(copies > 1.8);
   CHECK(copies <= 2.0);
   CHECK(bytes_per_parameter(trained(7 * kGB, "bf16", {{"name", "adamw"}})) == 8.0);
@@ -125,9 +132,9 @@ TEST_CASE("C3: 16 to 18 bytes a parameter under AMP; the article's minima are pu
     CHECK(factored < static_cast<double>(told.least_gb));
     CHECK(static_cast<double>(told.least_gb) < whole);
     CHECK(mixed > 2 * static_cast<double>(told.least_gb));
-    MESSAGE(told.billions << "B: told " << told.least_gb << " GB; pure BF16 with Adafactor " << factored << ", with 8-bit AdamW "
-                          << gigabytes("bf16", {{"name", "adamw"}, {"states", "int8"}}) << ", with AdamW " << whole << "; AMP with AdamW "
-                          << mixed << " GB");
+    MESSAGE(told.billions << "B: told " << told.least_gb << " GB; pure BF16 with Adafactor " << factored
+                          << ", with 8-bit AdamW " << gigabytes("bf16", {{"name", "adamw"}, {"states", "int8"}})
+                          << ", with AdamW " << whole << "; AMP with AdamW " << mixed << " GB");
   }
 }
 
@@ -139,18 +146,19 @@ TEST_CASE("C4: LoRA on 7B: 10 to 24 GB by rank and precision") {
     for (const int rank : {8, 16, 32, 64, 128}) {
       for (const int length : {512, 1024, 2048}) {
         const Json r = report({{"model", "meta-llama/Llama-2-7b-hf"},
-                               {"training", {{"method", base == std::string("nf4") ? "qlora" : "lora"},
-                                             {"base_weights", base},
-                                             {"lora", {{"rank", rank}}},
-                                             {"sequence_length", length}}}});
+                               {"training",
+                                {{"method", base == std::string("nf4") ? "qlora" : "lora"},
+                                 {"base_weights", base},
+                                 {"lora", {{"rank", rank}}},
+                                 {"sequence_length", length}}}});
         least = std::min(least, device(r, "expected"));
         most = std::max(most, device(r, "expected"));
         if (base == std::string("bf16")) least_16bit = std::min(least_16bit, device(r, "expected"));
       }
     }
   }
-  // The upper end holds. The lower end is that of 16-bit and 8-bit weights: with NF4, recompute and a small rank the same
-  // model needs little more than half of 10 GB.
+  // The upper end holds. The lower end is that of 16-bit and 8-bit weights: with NF4, recompute and a small rank the
+  // same model needs little more than half of 10 GB.
   CHECK(least > 5 * kGB);
   CHECK(least < 6 * kGB);
   CHECK(least_16bit > 14 * kGB);
@@ -160,7 +168,8 @@ TEST_CASE("C4: LoRA on 7B: 10 to 24 GB by rank and precision") {
 }
 
 TEST_CASE("C9: gradient checkpointing keeps a stream a layer instead of every saved tensor") {
-  const Json request = {{"model", "meta-llama/Llama-3.1-8B"}, {"training", {{"method", "full"}, {"precision", "bf16"}, {"recompute", "none"}}}};
+  const Json request = {{"model", "meta-llama/Llama-3.1-8B"},
+                        {"training", {{"method", "full"}, {"precision", "bf16"}, {"recompute", "none"}}}};
   const auto saved = [](const Json& r) {
     std::int64_t bytes = component_at(r, "forward_head", "checkpoints");
     for (const char* kind : {"norm", "attention", "mlp", "residual"}) {
@@ -176,9 +185,11 @@ TEST_CASE("C9: gradient checkpointing keeps a stream a layer instead of every sa
   CHECK(saved(kept) > 15 * saved(recomputed));
   CHECK(allocated(recomputed) < allocated(kept));
   const Json events = recomputed.at("timeline");
-  const auto again = std::count_if(events.begin(), events.end(), [](const Json& e) { return e.at("event") == "recompute_block"; });
+  const auto again =
+      std::count_if(events.begin(), events.end(), [](const Json& e) { return e.at("event") == "recompute_block"; });
   CHECK(again == 32);  // more compute: each block's forward runs twice
-  MESSAGE("saved between forward and backward: " << gb(saved(kept)) << " GB, with checkpointing " << gb(saved(recomputed)) << " GB");
+  MESSAGE("saved between forward and backward: " << gb(saved(kept)) << " GB, with checkpointing "
+                                                 << gb(saved(recomputed)) << " GB");
 }
 
 TEST_CASE("C15: what each precision stores, a parameter") {
@@ -186,7 +197,8 @@ TEST_CASE("C15: what each precision stores, a parameter") {
     const char* precision;
     std::int64_t weights, gradients, states;
   };
-  for (const Stored& stored : {Stored{"fp32", 4, 4, 8}, {"bf16_amp", 4, 4, 8}, {"fp16_amp", 4, 4, 8}, {"bf16", 2, 2, 4}}) {
+  for (const Stored& stored :
+       {Stored{"fp32", 4, 4, 8}, {"bf16_amp", 4, 4, 8}, {"fp16_amp", 4, 4, 8}, {"bf16", 2, 2, 4}}) {
     const Json r = report(seven({{"method", "full"}, {"precision", stored.precision}}));
     CAPTURE(stored.precision);
     CHECK(component_at(r, "optimizer_step", "weights") == stored.weights * parameters_of(r));
@@ -203,7 +215,8 @@ TEST_CASE("C15: what each precision stores, a parameter") {
 }
 
 TEST_CASE("L1: 7B in 16 bits: 14 GB of weights, 56 GB of AdamW states in FP32") {
-  const Json r = report(seven({{"method", "full"}, {"precision", "bf16"}, {"optimizer", {{"name", "adamw"}, {"states", "fp32"}}}}));
+  const Json r = report(
+      seven({{"method", "full"}, {"precision", "bf16"}, {"optimizer", {{"name", "adamw"}, {"states", "fp32"}}}}));
   CHECK(component(r, "weights") == 2 * parameters_of(r));
   CHECK(component(r, "optimizer_states") == 8 * parameters_of(r));
   CHECK(std::abs(component(r, "optimizer_states") - 56 * kGB) <= 8 * 4096);
@@ -211,7 +224,8 @@ TEST_CASE("L1: 7B in 16 bits: 14 GB of weights, 56 GB of AdamW states in FP32") 
 
 TEST_CASE("L2: double quantization saves 0.37 bit a parameter: 0.5 without, 0.127 with") {
   const auto bits = [](const char* format) {
-    const Json r = report({{"model", "meta-llama/Llama-3.1-8B"}, {"training", {{"method", "qlora"}, {"base_weights", format}}}});
+    const Json r =
+        report({{"model", "meta-llama/Llama-3.1-8B"}, {"training", {{"method", "qlora"}, {"base_weights", format}}}});
     constexpr std::int64_t kLinear = 32 * (2LL * 4096 * 4096 + 2LL * 1024 * 4096 + 3LL * 14336 * 4096);
     return 8.0 * static_cast<double>(component(r, "quantization_constants")) / static_cast<double>(kLinear);
   };
@@ -228,10 +242,12 @@ TEST_CASE("L3: DoRA: magnitudes are counted, and so is what it keeps while runni
   const Json lora = planned("lora");
   const Json dora = planned("dora");
   constexpr std::int64_t kOutputs = 32 * (2LL * 4096 + 2LL * 1024 + 2LL * 14336 + 4096);
-  CHECK(dora.at("model").at("trainable").get<std::int64_t>() - lora.at("model").at("trainable").get<std::int64_t>() == kOutputs);
+  CHECK(dora.at("model").at("trainable").get<std::int64_t>() - lora.at("model").at("trainable").get<std::int64_t>() ==
+        kOutputs);
   CHECK(component(dora, "adapters") - component(lora, "adapters") == 4 * kOutputs);
   CHECK(component(dora, "optimizer_states") - component(lora, "optimizer_states") == 8 * kOutputs);
-  CHECK(component_at(dora, "forward_head", "activations_adapter") > component_at(lora, "forward_head", "activations_adapter"));
+  CHECK(component_at(dora, "forward_head", "activations_adapter") >
+        component_at(lora, "forward_head", "activations_adapter"));
   CHECK(allocated(dora) > allocated(lora));
 }
 

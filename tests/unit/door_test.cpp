@@ -57,8 +57,9 @@ double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_P
 }  // namespace
 
 TEST_CASE("what is no JSON text is invalid") {
-  for (const std::string_view text : {"", " ", "{", "}", "[", "nul", "\"", "{\"model\"", "{\"model\":}", "{'model':1}", "{} {}",
-                                      "{\"model\":\"a\",}", "// note\n{}", "NaN", "Infinity", "[1,]", "01", "\"\\x\"", "\"\t\""}) {
+  for (const std::string_view text :
+       {"", " ", "{", "}", "[", "nul", "\"", "{\"model\"", "{\"model\":}", "{'model':1}", "{} {}", "{\"model\":\"a\",}",
+        "// note\n{}", "NaN", "Infinity", "[1,]", "01", "\"\\x\"", "\"\t\""}) {
     CAPTURE(text);
     CHECK(problems_of(text) == Codes{"invalid_json"});
   }
@@ -73,8 +74,8 @@ TEST_CASE("a text of another kind is no request") {
 }
 
 TEST_CASE("invalid UTF-8 is refused wherever it stands") {
-  for (const std::string_view bad : {"\x80", "\xC3", "\xC0\xAF", "\xE0\x80\xAF", "\xED\xA0\x80", "\xF0\x80\x80\x80", "\xF4\x90\x80\x80",
-                                     "\xF8\x88\x80\x80\x80", "\xFE", "\xFF", "\xE2\x82"}) {
+  for (const std::string_view bad : {"\x80", "\xC3", "\xC0\xAF", "\xE0\x80\xAF", "\xED\xA0\x80", "\xF0\x80\x80\x80",
+                                     "\xF4\x90\x80\x80", "\xF8\x88\x80\x80\x80", "\xFE", "\xFF", "\xE2\x82"}) {
     CHECK(problems_of(bad) == Codes{"invalid_utf8"});
     CHECK(problems_of("{\"model\": \"" + std::string(bad) + "\"}") == Codes{"invalid_utf8"});
     CHECK(problems_of("{\"" + std::string(bad) + "\": 1}") == Codes{"invalid_utf8"});
@@ -105,8 +106,8 @@ TEST_CASE("numbers that no double holds are refused") {
 
 TEST_CASE("numbers at the edge of what is whole") {
   const auto length = [](std::string_view number) { return problems_of(with_member("sequence_length", number)); };
-  for (const std::string_view number : {"0", "-0", "-1", "1e300", "9007199254740993", "-9223372036854775808", "9223372036854775808",
-                                        "18446744073709551616", "1e-999"}) {
+  for (const std::string_view number : {"0", "-0", "-1", "1e300", "9007199254740993", "-9223372036854775808",
+                                        "9223372036854775808", "18446744073709551616", "1e-999"}) {
     CAPTURE(number);
     const Codes codes = length(number);
     CHECK((codes == Codes{"out_of_range"} || codes == Codes{"not_an_integer"}));
@@ -122,7 +123,8 @@ TEST_CASE("nesting is counted, not walked") {
   CHECK(problems_of(std::string(vramplan::kLongestText, '[')) == Codes{"too_deep"});
   CHECK(problems_of(repeated("{\"a\":", vramplan::kLongestText / 5)) == Codes{"too_deep"});
   // Brackets inside strings are text.
-  CHECK(problems_of("{\"model\": \"" + std::string(1000, '[') + "\\\"" + std::string(1000, '{') + "\"}") == Codes{"unknown_model"});
+  CHECK(problems_of("{\"model\": \"" + std::string(1000, '[') + "\\\"" + std::string(1000, '{') + "\"}") ==
+        Codes{"unknown_model"});
 }
 
 TEST_CASE("a text beyond the limit is not looked at") {

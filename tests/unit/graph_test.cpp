@@ -1,4 +1,5 @@
-// The miniature autograd of ops.hpp on graphs small enough to walk by hand. A wide tensor has 100 bytes, a narrow one 10.
+// The miniature autograd of ops.hpp on graphs small enough to walk by hand. A wide tensor has 100 bytes, a narrow
+// one 10.
 #include <doctest/doctest.h>
 
 #include "vramplan/ops.hpp"
@@ -159,8 +160,8 @@ TEST_CASE("a view has no bytes, keeps its base alive and saves its base") {
   const TensorId y = narrow(g, part, {.saves = {part}});
   g.output = wide(g, y);
   const BlockProfile p = profile(g);
-  CHECK(p.saved == Bytes(100));                         // the whole storage of the base
-  CHECK(p.forward_without_grad.bytes == Bytes(110));    // x and y, while the part is read
+  CHECK(p.saved == Bytes(100));                                 // the whole storage of the base
+  CHECK(p.forward_without_grad.bytes == Bytes(110));            // x and y, while the part is read
   CHECK(live_bytes(g, Phase::forward_without_grad, 2) == 110);  // y and z: the base went with the part
   CHECK(p.forward_with_grad.bytes == Bytes(210));
   check_consistent(g);
@@ -288,7 +289,7 @@ TEST_CASE("the gradient starts where training does") {
   CHECK(g.at(frozen).requires_grad == false);
   CHECK(g.at(trained).requires_grad);
   CHECK(p.saved == Bytes(100));
-  CHECK(p.backward.bytes == Bytes(300));  // frozen, gradients of the output and of `trained`
+  CHECK(p.backward.bytes == Bytes(300));            // frozen, gradients of the output and of `trained`
   CHECK(live_bytes(g, Phase::backward, 1) == 200);  // frozen and the gradient of `trained`: the frozen input has none
   check_consistent(g);
 }

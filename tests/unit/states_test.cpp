@@ -172,8 +172,8 @@ TEST_CASE("8-bit Adam: a tensor's last block of 256 is whole, tensors under 4096
   t.optimizer.states = StateFormat::int8;
   const Inventory n = inventory_of(kQwen, t);
   CHECK(n.adapters == Params(24 * 17 * (896 + 128)));
-  CHECK(n.small == Params(24 * 17 * 128));         // 2176 elements
-  CHECK(n.quantized_blocks == 24 * 60);            // 15232 elements: 59 blocks and a half
+  CHECK(n.small == Params(24 * 17 * 128));  // 2176 elements
+  CHECK(n.quantized_blocks == 24 * 60);     // 15232 elements: 59 blocks and a half
   CHECK(optimizer_bytes(n, t) == 24 * 2 * (17 * 896 + 4 * 60 + 4 * 17 * 128));
 }
 

@@ -115,7 +115,7 @@ test('saved after use, the page opens with what was filled in and answers it', a
   })();
   writeFileSync(saved, text);
   await onPage(fileUrl(saved), async (page) => {
-    assert.equal(await page.getByLabel('Micro-batch per GPU').inputValue(), '4');
+    assert.equal(await page.getByLabel('Micro-batch per GPU', { exact: true }).inputValue(), '4');
     assert.equal(await page.getByRole('radio', { name: /^LoRA/ }).isChecked(), true);
     assert.deepEqual(await answerOf(page), used);
     assertNumbers(used, { training: { method: 'lora', micro_batch: 4 } });

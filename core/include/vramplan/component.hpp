@@ -16,13 +16,36 @@ namespace vramplan {
 
 enum class Component : std::uint8_t {
   // static: there before the first step and after each
-  weights, frozen_weights, quantization_constants, adapters, buffers, gradients, optimizer_states, cublas_workspace,
+  weights,
+  frozen_weights,
+  quantization_constants,
+  adapters,
+  buffers,
+  gradients,
+  optimizer_states,
+  cublas_workspace,
   // temporary: come and go within a step
-  autocast_weights, gathered_parameters, checkpoints, activations_embedding, activations_norm, activations_attention,
-  activations_mlp, activations_moe, activations_ssm, activations_adapter, activations_residual, logits, activation_gradients,
-  working_memory, dequantized_weights, optimizer_temporaries, communication_buffers,
+  autocast_weights,
+  gathered_parameters,
+  checkpoints,
+  activations_embedding,
+  activations_norm,
+  activations_attention,
+  activations_mlp,
+  activations_moe,
+  activations_ssm,
+  activations_adapter,
+  activations_residual,
+  logits,
+  activation_gradients,
+  working_memory,
+  dequantized_weights,
+  optimizer_temporaries,
+  communication_buffers,
   // beyond what the framework allocated
-  allocator_slack, cuda_context, nccl_buffers,
+  allocator_slack,
+  cuda_context,
+  nccl_buffers,
 };
 inline constexpr std::size_t kComponentCount = static_cast<std::size_t>(Component::nccl_buffers) + 1;
 
@@ -108,8 +131,8 @@ struct Size {
   return bytes;
 }
 
-// Part of a component, with the factors that make it: count x multiplier x ceil(product of factors / divisor). The planner adds the
-// bytes; the report writes the same factors as a notation.
+// Part of a component, with the factors that make it: count x multiplier x ceil(product of factors / divisor). The
+// planner adds the bytes; the report writes the same factors as a notation.
 struct Factor {
   std::string_view name;
   std::int64_t value = 1;
@@ -120,12 +143,12 @@ struct Contribution {
   std::int64_t multiplier = 1;
   std::array<Factor, kMaxFactors> factors{};
   std::uint8_t factor_count = 0;
-  std::int64_t divisor = 1;   // ranks that share it
-  std::int64_t count = 1;     // equal ones of it: layers
+  std::int64_t divisor = 1;  // ranks that share it
+  std::int64_t count = 1;    // equal ones of it: layers
 
   constexpr Contribution() = default;
-  constexpr Contribution(Component c, std::int64_t bytes_each, std::initializer_list<Factor> list, std::int64_t shared_by = 1,
-                         std::int64_t equal_ones = 1)
+  constexpr Contribution(Component c, std::int64_t bytes_each, std::initializer_list<Factor> list,
+                         std::int64_t shared_by = 1, std::int64_t equal_ones = 1)
       : component(c), multiplier(bytes_each), divisor(shared_by), count(equal_ones) {
     for (const Factor& f : list) {
       if (factor_count < kMaxFactors) factors[factor_count++] = f;

@@ -26,9 +26,9 @@ enum class ElementType : std::uint8_t { fp32, bf16, fp16, fp8, int8, int64, bool
 
 // How the base weights are stored (`training.base_weights`).
 enum class WeightFormat : std::uint8_t { fp32, bf16, fp16, int8, nf4, nf4_dq, fp4, int4_gptq, fp8, mxfp4 };
-inline constexpr std::array kWeightFormats = {WeightFormat::fp32,   WeightFormat::bf16, WeightFormat::fp16, WeightFormat::int8,
-                                              WeightFormat::nf4,    WeightFormat::nf4_dq, WeightFormat::fp4,
-                                              WeightFormat::int4_gptq, WeightFormat::fp8, WeightFormat::mxfp4};
+inline constexpr std::array kWeightFormats = {
+    WeightFormat::fp32,   WeightFormat::bf16, WeightFormat::fp16,      WeightFormat::int8, WeightFormat::nf4,
+    WeightFormat::nf4_dq, WeightFormat::fp4,  WeightFormat::int4_gptq, WeightFormat::fp8,  WeightFormat::mxfp4};
 
 // A quantizer stores `elements` values in `bytes` bytes; constants come on top, one group per so many values.
 struct BlockFormat {

@@ -10,17 +10,19 @@
 
 namespace vramplan {
 
-// composite: separate PyTorch operations, each saving what autograd needs; fused: one kernel that saves input and row statistic.
+// composite: separate PyTorch operations, each saving what autograd needs; fused: one kernel that saves input and row
+// statistic.
 enum class NormKernel : std::uint8_t { composite, fused };
-// composite_fp32: rotates in FP32 through views (torchtune); composite: rotate_half in the compute type; fused: in place.
+// composite_fp32: rotates in FP32 through views (torchtune); composite: rotate_half in the compute type; fused: in
+// place.
 enum class RotaryKernel : std::uint8_t { composite, composite_fp32, fused };
 enum class GatedMlpKernel : std::uint8_t { composite, fused };
 // How the loss treats the logits.
 enum class LossKind : std::uint8_t {
-  upcast_full,     // FP32 copy of all logits, log-softmax saved (Transformers' ForCausalLMLoss)
-  in_type_chunked, // head output split into chunks, each upcast in turn (torchtune's CEWithChunkedOutputLoss)
-  fused_kernel,    // logits materialised once, loss kernel works in place (Liger and FOAK cross-entropy)
-  fused_linear,    // head and loss fused: logits exist for one chunk at a time
+  upcast_full,      // FP32 copy of all logits, log-softmax saved (Transformers' ForCausalLMLoss)
+  in_type_chunked,  // head output split into chunks, each upcast in turn (torchtune's CEWithChunkedOutputLoss)
+  fused_kernel,     // logits materialised once, loss kernel works in place (Liger and FOAK cross-entropy)
+  fused_linear,     // head and loss fused: logits exist for one chunk at a time
 };
 
 struct FrameworkSwitches {
@@ -29,16 +31,17 @@ struct FrameworkSwitches {
   RotaryKernel rotary = RotaryKernel::composite;
   GatedMlpKernel gated_mlp = GatedMlpKernel::composite;
   LossKind loss = LossKind::upcast_full;
-  bool autocast = false;              // linear layers cast weights and inputs for each use
-  bool fp32_adapters = false;         // adapters are held in FP32
-  bool adapter_casts_input = false;   // PEFT: the adapter casts its input to the adapter's type first
+  bool autocast = false;                        // linear layers cast weights and inputs for each use
+  bool fp32_adapters = false;                   // adapters are held in FP32
+  bool adapter_casts_input = false;             // PEFT: the adapter casts its input to the adapter's type first
   bool quantized_output_follows_input = false;  // bitsandbytes: a 4-bit linear answers in the type of its input
-  bool outputs_to_fp32 = false;       // Accelerate: the model's outputs are cast to FP32
-  bool foreach_optimizer = true;      // multi-tensor optimizer kernels make a temporary the size of what they update
-  bool raises_leftovers = false;      // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
+  bool outputs_to_fp32 = false;                 // Accelerate: the model's outputs are cast to FP32
+  bool foreach_optimizer = true;  // multi-tensor optimizer kernels make a temporary the size of what they update
+  bool raises_leftovers = false;  // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
   std::int64_t loss_chunks = 1;
-  // FSDP1 waits for the gradients of a frozen unit's inputs with a multi-gradient hook, which holds them, and the inputs, to
-  // the end of backward (torch/distributed/fsdp/_runtime_utils.py, _register_post_backward_reshard_only_hook).
+  // FSDP1 waits for the gradients of a frozen unit's inputs with a multi-gradient hook, which holds them, and the
+  // inputs, to the end of backward (torch/distributed/fsdp/_runtime_utils.py,
+  // _register_post_backward_reshard_only_hook).
   bool keeps_stream_in_backward = false;
 };
 

@@ -1,5 +1,5 @@
-// The three numbers per GPU: allocated (live tensors), reserved (what the caching allocator holds), device (what nvidia-smi
-// shows), each with an interval.
+// The three numbers per GPU: allocated (live tensors), reserved (what the caching allocator holds), device (what
+// nvidia-smi shows), each with an interval.
 #pragma once
 
 #include <string>

@@ -2,9 +2,11 @@
 //
 // A graph lists tensors and operations in the order in which the framework runs them. An operation names the tensors it
 // reads, makes and saves for backward; everything else follows by the rules of PyTorch's autograd:
-//   forward   a tensor lives until its last reader has run (or its Python scope ends), or until backward if it is saved;
-//   backward  operations run in reverse; a gradient lives from the first operation that makes it to the one that uses
-//             it up; a second gradient of the same tensor is added in place; saved tensors go when their last user has run.
+//   forward   a tensor lives until its last reader has run (or its Python scope ends), or until backward if it is
+//   saved; backward  operations run in reverse; a gradient lives from the first operation that makes it to the one that
+//   uses
+//             it up; a second gradient of the same tensor is added in place; saved tensors go when their last user has
+//             run.
 // A tensor is a storage: what q, k and v all save is counted once.
 #pragma once
 
@@ -30,8 +32,8 @@ struct Tensor {
   Bytes bytes;
   Component component = Component::working_memory;  // where it counts when it is saved for backward
   bool requires_grad = false;
-  bool external = false;    // owned by somebody else: counted there
-  TensorId base = kNoTensor;  // a view: the tensor whose storage it is part of
+  bool external = false;         // owned by somebody else: counted there
+  TensorId base = kNoTensor;     // a view: the tensor whose storage it is part of
   std::int16_t last_use = -1;    // operation after which nothing in forward needs it
   std::int16_t first_save = -1;  // the earliest operation that saves it; -1: not saved
 };
@@ -51,7 +53,7 @@ struct Op {
   std::array<TensorId, kMaxOutputs> outputs{};
   std::array<TensorId, kMaxSaved> saved{};
   std::uint8_t input_count = 0, output_count = 0, saved_count = 0;
-  bool passes_gradient = false;  // backward hands the output's gradient on unchanged (additions, views)
+  bool passes_gradient = false;    // backward hands the output's gradient on unchanged (additions, views)
   bool gradient_in_place = false;  // backward writes the input's gradient over the saved input
   Workspace forward, backward;
   Bytes parameter_gradients;  // made in backward and kept until the optimizer has run
@@ -81,7 +83,8 @@ class Graph {
   TensorId external(Size size, Component component, bool requires_grad);
 
   // One operation with one output; the output needs a gradient when any input does.
-  TensorId apply(std::initializer_list<TensorId> inputs, Size made_size, Component component, const OpTraits& traits = {});
+  TensorId apply(std::initializer_list<TensorId> inputs, Size made_size, Component component,
+                 const OpTraits& traits = {});
   // The general form: outputs are made beforehand with `tensor`.
   void run(std::initializer_list<TensorId> inputs, std::initializer_list<TensorId> outputs, const OpTraits& traits);
   // Parts of x that share its storage. Their gradients are tensors of their own, joined into one of x in backward.
@@ -129,8 +132,8 @@ struct Moment {
 
 // What walking a block gives. Parameter gradients are counted apart because they outlive the block.
 struct BlockProfile {
-  Bytes input;                // the residual stream that enters: what a checkpoint keeps
-  Bytes saved;                // kept for backward when the block runs with gradients, the input included if it is saved
+  Bytes input;  // the residual stream that enters: what a checkpoint keeps
+  Bytes saved;  // kept for backward when the block runs with gradients, the input included if it is saved
   Moment forward_without_grad;  // inside forward, nothing saved
   Moment forward_with_grad;     // inside forward, saved tensors kept
   Moment backward;              // inside backward, saved tensors and parameter gradients included
@@ -177,17 +180,17 @@ struct BlockContext {
   Dim micro_batch = 1;
   Dim sequence_length = 1;
   Dim rank = 0;
-  ElementType compute = ElementType::bf16;   // of matrix products
-  ElementType residual = ElementType::bf16;  // of the stream between blocks
-  ElementType weights = ElementType::bf16;   // of linear weights that are not quantized
-  ElementType leftovers = ElementType::bf16; // of embeddings, norms and the head
-  ElementType gradients = ElementType::bf16; // of parameter gradients
-  bool quantized = false;                    // linear layers of the blocks hold a quantized weight
+  ElementType compute = ElementType::bf16;    // of matrix products
+  ElementType residual = ElementType::bf16;   // of the stream between blocks
+  ElementType weights = ElementType::bf16;    // of linear weights that are not quantized
+  ElementType leftovers = ElementType::bf16;  // of embeddings, norms and the head
+  ElementType gradients = ElementType::bf16;  // of parameter gradients
+  bool quantized = false;                     // linear layers of the blocks hold a quantized weight
   bool trains_base = false;
   bool trains_leftovers = false;  // embedding, head and final norm
   bool trains_norms = false;      // norms of the blocks
-  bool accumulates = false;  // parameter gradients are there already: new ones are added and dropped
-  bool gradient_enters = true;  // the block's input needs a gradient
+  bool accumulates = false;       // parameter gradients are there already: new ones are added and dropped
+  bool gradient_enters = true;    // the block's input needs a gradient
   AttentionKernel attention = AttentionKernel::sdpa;
   AdapterSettings adapter;
 };

@@ -1,5 +1,5 @@
-// The pipeline, stage by stage: request -> architecture -> parameters -> states -> ops -> layout -> step -> memory -> fit ->
-// suggestions -> report. The only place that chains them.
+// The pipeline, stage by stage: request -> architecture -> parameters -> states -> ops -> layout -> step -> memory ->
+// fit -> suggestions -> report. The only place that chains them.
 #pragma once
 
 #include "vramplan/catalogue.hpp"
@@ -17,8 +17,8 @@ namespace vramplan {
 [[nodiscard]] Problems check_names(const PlanRequest& request, const Catalogue& catalogue);
 
 // Memory of one rank: the part of the pipeline that searches and suggestions call, many times.
-[[nodiscard]] MemoryEstimate evaluate(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
-                                      const Gpu* gpu);
+[[nodiscard]] MemoryEstimate evaluate(const ModelArchitecture& model, const TrainingChoice& training,
+                                      const LayoutChoice& layout, const Gpu* gpu);
 
 // The layout of a request that names none: one rank, or fully sharded data parallelism over all GPUs.
 [[nodiscard]] LayoutChoice default_layout(std::int64_t gpus);

@@ -19,14 +19,14 @@
 namespace vramplan {
 
 enum class WarningCode : std::uint8_t {
-  model_inferred,          // args: - (a typical shape was inferred from a parameter count)
-  model_confidence,        // args: confidence
-  beyond_context,          // args: sequence_length, maximum
-  gpu_doubtful,            // args: gpu, fields
-  usable_unknown,          // args: gpu
-  weight_format_caution,   // args: gpu, reason
-  layout_assumed,          // args: count (several GPUs and no layout: fully sharded data parallelism)
-  towers_not_walked,       // args: parameters (towers count as weights; their activations are not modelled)
+  model_inferred,         // args: - (a typical shape was inferred from a parameter count)
+  model_confidence,       // args: confidence
+  beyond_context,         // args: sequence_length, maximum
+  gpu_doubtful,           // args: gpu, fields
+  usable_unknown,         // args: gpu
+  weight_format_caution,  // args: gpu, reason
+  layout_assumed,         // args: count (several GPUs and no layout: fully sharded data parallelism)
+  towers_not_walked,      // args: parameters (towers count as weights; their activations are not modelled)
 };
 template <>
 struct EnumNames<WarningCode> {

@@ -65,7 +65,7 @@ struct OptimizerChoice {
 struct LoraChoice {
   std::int64_t rank = 16;
   std::vector<std::string> targets = {"all-linear"};  // all-linear, or names of modules (parameters.hpp)
-  std::optional<double> dropout;  // absent: the framework's default
+  std::optional<double> dropout;                      // absent: the framework's default
 };
 
 struct OffloadChoice {

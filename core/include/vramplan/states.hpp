@@ -17,11 +17,11 @@ namespace vramplan {
 // Parameters counted by what training does to them. Made once for a model and a training choice.
 struct Inventory {
   Params total, active;
-  Params block_linear;  // linear weights of the blocks: what a quantizer stores in few bits
-  Params leftovers;     // embeddings, norms, biases, head, towers: never quantized
-  Params adapters;      // low-rank matrices and DoRA magnitudes
-  Params trained_base;  // of the base model
-  Params embedding;     // rows of nn.Embedding among the trained base
+  Params block_linear;     // linear weights of the blocks: what a quantizer stores in few bits
+  Params leftovers;        // embeddings, norms, biases, head, towers: never quantized
+  Params adapters;         // low-rank matrices and DoRA magnitudes
+  Params trained_base;     // of the base model
+  Params embedding;        // rows of nn.Embedding among the trained base
   Params largest_trained;  // one tensor
   Params largest_layer;    // linear weights and the rest of the largest layer
   Params outside_layers;   // embedding, head, final norm: the root unit of a sharded model
@@ -44,8 +44,8 @@ struct Inventory {
 
 // The types in which a run holds its numbers.
 struct StateTypes {
-  WeightFormat base = WeightFormat::bf16;          // block linear weights
-  ElementType weights = ElementType::bf16;         // the same when not quantized
+  WeightFormat base = WeightFormat::bf16;   // block linear weights
+  ElementType weights = ElementType::bf16;  // the same when not quantized
   ElementType leftovers = ElementType::bf16;
   ElementType adapters = ElementType::fp32;
   ElementType compute = ElementType::bf16;
@@ -60,9 +60,10 @@ struct Sharding {
 [[nodiscard]] Sharding sharding_of(const LayoutChoice& layout);
 
 // states/weights.cpp, states/quantizers.cpp
-void add_weights(Contributions& out, const Inventory& inventory, const TrainingChoice& training, const StateTypes& types,
-                 const Sharding& sharding);
-void add_quantization_constants(Contributions& out, const Inventory& inventory, WeightFormat base, std::int64_t shared_by);
+void add_weights(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
+                 const StateTypes& types, const Sharding& sharding);
+void add_quantization_constants(Contributions& out, const Inventory& inventory, WeightFormat base,
+                                std::int64_t shared_by);
 [[nodiscard]] BlockFormat storage_of(WeightFormat format);
 
 // states/gradients.cpp: all gradients, as they are when backward has ended.

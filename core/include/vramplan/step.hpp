@@ -1,4 +1,5 @@
-// One training step as a walk: what is alive at each event, in order. Memory is the highest of these, not a sum of parts.
+// One training step as a walk: what is alive at each event, in order. Memory is the highest of these, not a sum of
+// parts.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +17,32 @@
 namespace vramplan {
 
 enum class EventKind : std::uint8_t {
-  load,                // weights only, before the optimizer has states
+  load,  // weights only, before the optimizer has states
   forward_embedding,
   forward_block,
-  forward_head,        // final norm, logits, loss
+  forward_head,  // final norm, logits, loss
   backward_head,
-  recompute_block,     // forward of a checkpointed block, again
+  recompute_block,  // forward of a checkpointed block, again
   backward_block,
   backward_embedding,
   gradient_reduction,  // all gradients complete
   optimizer_step,
-  steady,              // between steps
+  steady,  // between steps
 };
 
 template <>
 struct EnumNames<EventKind> {
-  static constexpr Names<11> values = {"load",           "forward_embedding", "forward_block",      "forward_head",
-                                       "backward_head",  "recompute_block",   "backward_block",     "backward_embedding",
-                                       "gradient_reduction", "optimizer_step", "steady"};
+  static constexpr Names<11> values = {"load",
+                                       "forward_embedding",
+                                       "forward_block",
+                                       "forward_head",
+                                       "backward_head",
+                                       "recompute_block",
+                                       "backward_block",
+                                       "backward_embedding",
+                                       "gradient_reduction",
+                                       "optimizer_step",
+                                       "steady"};
 };
 static_assert(EnumNames<EventKind>::values[static_cast<std::size_t>(EventKind::steady)] == "steady");
 

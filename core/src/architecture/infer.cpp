@@ -1,6 +1,6 @@
 // A parameter count without a name: the nearest of a few well-known Llama-shaped decoders, then as many layers and as
-// wide an MLP as bring its total within half a percent, then as many vocabulary rows as bring it nearest. A count within
-// half a percent of a known shape keeps that shape as it is.
+// wide an MLP as bring its total within half a percent, then as many vocabulary rows as bring it nearest. A count
+// within half a percent of a known shape keeps that shape as it is.
 #include <algorithm>
 #include <array>
 

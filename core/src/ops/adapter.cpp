@@ -37,20 +37,25 @@ TensorId dropout(Graph& g, TensorId x) {
   return out;
 }
 
-// DoRA takes the norm of the merged weight at every pass (peft/tuners/lora/dora.py): the update as a matrix comes from an
-// identity of in x in, and the weight, the scaled update and their sum exist together.
+// DoRA takes the norm of the merged weight at every pass (peft/tuners/lora/dora.py): the update as a matrix comes from
+// an identity of in x in, and the weight, the scaled update and their sum exist together.
 Workspace merged_weight(const Graph& g, const BlockContext& c, const Linear& w) {
-  const Size identity{{w.in.symbol, w.in.symbol, Symbol::one, Symbol::one}, w.in.multiplier * w.in.multiplier, c.adapter.type};
-  const Size weight{{w.in.symbol, w.out.symbol, Symbol::one, Symbol::one}, w.in.multiplier * w.out.multiplier, c.adapter.type};
+  const Size identity{
+      {w.in.symbol, w.in.symbol, Symbol::one, Symbol::one}, w.in.multiplier * w.in.multiplier, c.adapter.type};
+  const Size weight{
+      {w.in.symbol, w.out.symbol, Symbol::one, Symbol::one}, w.in.multiplier * w.out.multiplier, c.adapter.type};
   const Size update = c.framework.autocast ? weight.as(c.compute) : weight;
-  return {g.size_in_bytes(identity) + g.size_in_bytes(weight) * 2 + g.size_in_bytes(update) * 2, weight, Component::working_memory};
+  return {g.size_in_bytes(identity) + g.size_in_bytes(weight) * 2 + g.size_in_bytes(update) * 2, weight,
+          Component::working_memory};
 }
 
-// base + (m - 1) * base + m * update, with m = magnitude / norm: m is trained, so that both sides of its products are kept.
+// base + (m - 1) * base + m * update, with m = magnitude / norm: m is trained, so that both sides of its products are
+// kept.
 TensorId dora(Graph& g, const BlockContext& c, TensorId base, TensorId update, const Linear& w) {
   const Size wide = g.at(base).size.as(c.adapter.type);
   OpTraits magnitude{.saves = {base}, .forward = merged_weight(g, c, w)};
-  add_parameter_gradient(g, c, Size{{w.out.symbol, Symbol::one, Symbol::one, Symbol::one}, w.out.multiplier, c.adapter.type}, magnitude);
+  add_parameter_gradient(
+      g, c, Size{{w.out.symbol, Symbol::one, Symbol::one, Symbol::one}, w.out.multiplier, c.adapter.type}, magnitude);
   const TensorId scaled_base = g.tensor(wide, kAdapter, true);
   g.run({base}, {scaled_base}, magnitude);
   const TensorId scaled_update = g.apply({update}, wide, kAdapter, {.saves = {update}});
@@ -62,9 +67,10 @@ TensorId dora(Graph& g, const BlockContext& c, TensorId base, TensorId update, c
 
 TensorId adapter(Graph& g, const BlockContext& c, TensorId x, TensorId base, const Linear& w) {
   const Width rank{Symbol::r, 1};
-  TensorId in = c.framework.adapter_casts_input ? cast(g, x, c.adapter.type, kAdapter) : x;
-  if (c.adapter.dropout) in = dropout(g, in);
-  const TensorId middle = small_linear(g, c, in, w.in, rank, w);
+  const TensorId in = c.framework.adapter_casts_input ? cast(g, x, c.adapter.type, kAdapter) : x;
+  const TensorId dropped = c.adapter.dropout ? dropout(g, in) : in;
+  const TensorId middle = small_linear(g, c, dropped, w.in, rank, w);
+  g.hold({dropped});
   const TensorId update = small_linear(g, c, middle, rank, w.out, w);
   g.hold({in});
   if (c.adapter.dora) return dora(g, c, base, update, w);

@@ -14,7 +14,8 @@ TensorId rotary(Graph& g, const BlockContext& c, TensorId x) {
   const Size size = g.at(x).size;
   const Bytes half(g.at(x).bytes.value / 2);
   if (c.framework.rotary == RotaryKernel::fused) return x;
-  const ElementType type = c.framework.rotary == RotaryKernel::composite_fp32 ? ElementType::fp32 : wider(size.type, c.residual);
+  const ElementType type =
+      c.framework.rotary == RotaryKernel::composite_fp32 ? ElementType::fp32 : wider(size.type, c.residual);
   const TensorId straight = g.apply({x}, size.as(type), kAttention);
   const TensorId turned = g.apply({x}, size, kAttention,
                                   {.forward = {half, size, Component::working_memory},
@@ -54,7 +55,8 @@ TensorId eager_kernel(Graph& g, const BlockContext& c, const Heads& in) {
   g.save(soft);
   const TensorId probabilities = cast(g, soft, type, kAttention);
   const TensorId v16 = ready(v);
-  const TensorId out = g.apply({probabilities, v16}, token_size(in.out, type), kAttention, {.saves = {probabilities, v16}});
+  const TensorId out =
+      g.apply({probabilities, v16}, token_size(in.out, type), kAttention, {.saves = {probabilities, v16}});
   const TensorId joined = copy(g, out);
   g.hold({in.q, in.k, in.v, probabilities});
   return joined;
@@ -78,10 +80,13 @@ TensorId flash_kernel(Graph& g, const BlockContext& c, Heads in) {
   in.v = ready(in.v);
   const bool needs_grad = g.at(in.q).requires_grad || g.at(in.k).requires_grad || g.at(in.v).requires_grad;
   const TensorId out = g.tensor(token_size(in.out, g.at(in.q).size.type), kAttention, needs_grad);
-  const TensorId row = g.tensor({{Symbol::b, Symbol::s, Symbol::a, Symbol::one}, 1, ElementType::fp32}, kAttention, false);
+  const TensorId row =
+      g.tensor({{Symbol::b, Symbol::s, Symbol::a, Symbol::one}, 1, ElementType::fp32}, kAttention, false);
   const Size flop_size{{Symbol::b, Symbol::s, Symbol::w, Symbol::q}, 4, ElementType::int8};
   g.run({in.q, in.k, in.v}, {out, row},
-        {.saves = {in.q, in.k, in.v, out, row}, .backward = flash_backward(g, in), .flops = Flops(g.size_in_bytes(flop_size).value)});
+        {.saves = {in.q, in.k, in.v, out, row},
+         .backward = flash_backward(g, in),
+         .flops = Flops(g.size_in_bytes(flop_size).value)});
   g.hold({in.q, in.k, in.v});
   return out;
 }

@@ -22,21 +22,23 @@ struct Linear {
   bool bias = false;
   bool quantizable = true;
   bool outside_linear = false;  // a parameter that no nn.Linear holds: autocast does not cast it
-  bool leftover = false;  // outside the blocks: never quantized, of the leftovers' type
+  bool leftover = false;        // outside the blocks: never quantized, of the leftovers' type
   Component component = Component::activations_attention;
 };
 
-[[nodiscard]] constexpr Size token_size(Width width, ElementType type, Symbol per_token = Symbol::one, Symbol tokens = Symbol::s) {
+[[nodiscard]] constexpr Size token_size(Width width, ElementType type, Symbol per_token = Symbol::one,
+                                        Symbol tokens = Symbol::s) {
   return Size{{Symbol::b, tokens, per_token, width.symbol}, width.multiplier, type};
 }
 
 // primitives.cpp
 [[nodiscard]] TensorId cast(Graph& g, TensorId x, ElementType type, Component component);
-[[nodiscard]] TensorId add(Graph& g, TensorId x, TensorId y);                       // saves nothing
-[[nodiscard]] TensorId multiply(Graph& g, TensorId x, TensorId y, Component component);  // saves what the other's gradient needs
-[[nodiscard]] TensorId scale(Graph& g, TensorId x);                                 // by a number: saves nothing
-[[nodiscard]] TensorId copy(Graph& g, TensorId x);                                  // contiguous(), clone(): saves nothing
-[[nodiscard]] TensorId unary(Graph& g, TensorId x, Component component);            // saves its input
+[[nodiscard]] TensorId add(Graph& g, TensorId x, TensorId y);  // saves nothing
+[[nodiscard]] TensorId multiply(Graph& g, TensorId x, TensorId y,
+                                Component component);                     // saves what the other's gradient needs
+[[nodiscard]] TensorId scale(Graph& g, TensorId x);                       // by a number: saves nothing
+[[nodiscard]] TensorId copy(Graph& g, TensorId x);                        // contiguous(), clone(): saves nothing
+[[nodiscard]] TensorId unary(Graph& g, TensorId x, Component component);  // saves its input
 [[nodiscard]] TensorId activation(Graph& g, TensorId x, Activation kind, Component component);
 [[nodiscard]] TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w);
 [[nodiscard]] TensorId autocast_copy(Graph& g, const BlockContext& c, const Size& weight, bool trains);

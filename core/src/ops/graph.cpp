@@ -129,8 +129,8 @@ class BackwardWalk {
     live_ += graph_.at(id).bytes;
     return static_cast<std::int16_t>(g);
   }
-  // Tensor `id` receives the gradient in storage g; one that is there already is added to in place, and the storage that
-  // is left over goes when the operation has run.
+  // Tensor `id` receives the gradient in storage g; one that is there already is added to in place, and the storage
+  // that is left over goes when the operation has run.
   void assign(TensorId id, std::int16_t g) {
     std::int16_t& mine = gradient_of_[at(id)];
     if (mine == kNone) {
@@ -198,15 +198,18 @@ TensorId Graph::external(Size size, Component component, bool requires_grad) {
   return t;
 }
 
-TensorId Graph::apply(std::initializer_list<TensorId> inputs, Size made_size, Component component, const OpTraits& traits) {
-  const bool requires_grad = std::any_of(inputs.begin(), inputs.end(), [this](TensorId t) { return at(t).requires_grad; }) ||
-                             traits.parameter_gradients.value > 0;
+TensorId Graph::apply(std::initializer_list<TensorId> inputs, Size made_size, Component component,
+                      const OpTraits& traits) {
+  const bool requires_grad =
+      std::any_of(inputs.begin(), inputs.end(), [this](TensorId t) { return at(t).requires_grad; }) ||
+      traits.parameter_gradients.value > 0;
   const TensorId made = tensor(made_size, component, requires_grad);
   run(inputs, {made}, traits);
   return made;
 }
 
-void Graph::run(std::initializer_list<TensorId> inputs, std::initializer_list<TensorId> outputs, const OpTraits& traits) {
+void Graph::run(std::initializer_list<TensorId> inputs, std::initializer_list<TensorId> outputs,
+                const OpTraits& traits) {
   if (op_count_ == kMaxOps || inputs.size() > Op::kMaxInputs || outputs.size() > Op::kMaxOutputs ||
       traits.saves.size() > Op::kMaxSaved) {
     overflowed_ = true;

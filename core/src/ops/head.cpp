@@ -10,8 +10,14 @@ constexpr Component kLogits = Component::logits;
 constexpr Size loss_size() { return Size{{Symbol::one, Symbol::one, Symbol::one, Symbol::one}, 1, ElementType::fp32}; }
 
 Linear head_weight(const BlockContext& c, Symbol tokens = Symbol::s) {
-  return {.module = Module::head, .in = {Symbol::h}, .out = {Symbol::V}, .tokens = tokens, .bias = c.model->lm_head_bias,
-          .quantizable = false, .leftover = true, .component = kLogits};
+  return {.module = Module::head,
+          .in = {Symbol::h},
+          .out = {Symbol::V},
+          .tokens = tokens,
+          .bias = c.model->lm_head_bias,
+          .quantizable = false,
+          .leftover = true,
+          .component = kLogits};
 }
 
 TensorId soft_capped(Graph& g, const BlockContext& c, TensorId logits) {
@@ -70,8 +76,8 @@ TensorId chunked_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   return loss;
 }
 
-// Head and loss in one function: the logits of one chunk exist at a time, and the gradient of the hidden states is made in
-// forward (Liger's fused linear cross-entropy, arXiv 2410.10989).
+// Head and loss in one function: the logits of one chunk exist at a time, and the gradient of the hidden states is made
+// in forward (Liger's fused linear cross-entropy, arXiv 2410.10989).
 TensorId fused_linear_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   const Size chunk{{Symbol::b, Symbol::sc, Symbol::one, Symbol::V}, 1, ElementType::fp32};
   const bool trains = c.trains_leftovers;

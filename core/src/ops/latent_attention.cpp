@@ -18,17 +18,19 @@ TensorId queries(Graph& g, const BlockContext& c, TensorId x, bool low_rank, boo
 
 TensorId latent_attention(Graph& g, const BlockContext& c, TensorId x, const LatentAttention& a) {
   const TensorId q = queries(g, c, x, a.q_lora_rank > 0, a.qkv_bias);
-  const TensorId compressed = linear(g, c, x, {.module = Module::kv_a, .in = {Symbol::h}, .out = {Symbol::c}, .bias = a.qkv_bias});
+  const TensorId compressed =
+      linear(g, c, x, {.module = Module::kv_a, .in = {Symbol::h}, .out = {Symbol::c}, .bias = a.qkv_bias});
   const TensorId normed = norm(g, c, compressed, {Symbol::c});
   const TensorId expanded = linear(g, c, normed, {.module = Module::kv_b, .in = {Symbol::c}, .out = {Symbol::kv}});
   // Query and key are assembled from a part with and a part without rotary positions: a copy of each.
   const TensorId q_states = copy(g, q);
   const TensorId k_states = g.apply({expanded}, token_size({Symbol::q}, g.at(expanded).size.type), kAttention);
   const TensorId out = attention_kernel(g, c, {q_states, k_states, expanded, {Symbol::av}, false, 0});
-  const TensorId gated = a.output_gate
-                             ? multiply(g, out, linear(g, c, x, {.module = Module::output_gate, .in = {Symbol::h}, .out = {Symbol::av}}),
-                                        kAttention)
-                             : out;
+  const TensorId gated =
+      a.output_gate
+          ? multiply(g, out, linear(g, c, x, {.module = Module::output_gate, .in = {Symbol::h}, .out = {Symbol::av}}),
+                     kAttention)
+          : out;
   return linear(g, c, gated, {.module = Module::o, .in = {Symbol::av}, .out = {Symbol::h}, .bias = a.o_bias});
 }
 

@@ -8,7 +8,9 @@ constexpr Component kMlp = Component::activations_mlp;
 
 // Gate and up in one projection: both halves are views that keep the whole tensor.
 TensorId fused_projection(Graph& g, const BlockContext& c, TensorId x, const DenseMlp& mlp) {
-  const TensorId both = linear(g, c, x, {.module = Module::gate_up, .in = {Symbol::h}, .out = {Symbol::f, 2}, .bias = mlp.bias, .component = kMlp});
+  const TensorId both = linear(
+      g, c, x,
+      {.module = Module::gate_up, .in = {Symbol::h}, .out = {Symbol::f, 2}, .bias = mlp.bias, .component = kMlp});
   const Size half = token_size({Symbol::f}, g.at(both).size.type);
   const auto [gate, up] = g.split(both, half, half);
   return multiply(g, activation(g, gate, mlp.activation, kMlp), up, kMlp);
@@ -30,13 +32,16 @@ TensorId dense_mlp(Graph& g, const BlockContext& c, TensorId x, const DenseMlp& 
   if (mlp.gated && mlp.fused_gate_up) {
     inner = fused_projection(g, c, x, mlp);
   } else if (mlp.gated) {
-    const TensorId gate = linear(g, c, x, {.module = Module::gate, .in = h, .out = f, .bias = mlp.bias, .component = kMlp});
+    const TensorId gate =
+        linear(g, c, x, {.module = Module::gate, .in = h, .out = f, .bias = mlp.bias, .component = kMlp});
     if (c.framework.gated_mlp == GatedMlpKernel::fused) {
-      const TensorId up = linear(g, c, x, {.module = Module::up, .in = h, .out = f, .bias = mlp.bias, .component = kMlp});
+      const TensorId up =
+          linear(g, c, x, {.module = Module::up, .in = h, .out = f, .bias = mlp.bias, .component = kMlp});
       inner = gated_product(g, c, gate, up, mlp.activation);
     } else {  // the activation runs before the second projection
       const TensorId acted = activation(g, gate, mlp.activation, kMlp);
-      const TensorId up = linear(g, c, x, {.module = Module::up, .in = h, .out = f, .bias = mlp.bias, .component = kMlp});
+      const TensorId up =
+          linear(g, c, x, {.module = Module::up, .in = h, .out = f, .bias = mlp.bias, .component = kMlp});
       inner = multiply(g, acted, up, kMlp);
     }
   } else {

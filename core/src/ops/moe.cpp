@@ -1,5 +1,5 @@
-// Mixture of experts: a router picks experts_per_token of the experts; their inputs are gathered copies, tokens x experts
-// per token wide; all experts are resident, only the chosen ones compute (Fedus et al. 2022, arXiv 2101.03961).
+// Mixture of experts: a router picks experts_per_token of the experts; their inputs are gathered copies, tokens x
+// experts per token wide; all experts are resident, only the chosen ones compute (Fedus et al. 2022, arXiv 2101.03961).
 #include "builders.hpp"
 
 namespace vramplan::ops {
@@ -9,7 +9,9 @@ constexpr Component kMoe = Component::activations_moe;
 
 // The weight of each chosen expert, a token.
 TensorId route(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp) {
-  const TensorId logits = linear(g, c, x, {.module = Module::router, .in = {Symbol::h}, .out = {Symbol::E}, .bias = mlp.router_bias, .component = kMoe});
+  const TensorId logits = linear(
+      g, c, x,
+      {.module = Module::router, .in = {Symbol::h}, .out = {Symbol::E}, .bias = mlp.router_bias, .component = kMoe});
   const TensorId wide = cast(g, logits, ElementType::fp32, kMoe);
   const TensorId soft = g.apply({wide}, g.at(wide).size, kMoe);
   g.save(soft);
@@ -20,13 +22,19 @@ TensorId route(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp) {
   return weights;
 }
 
-// The experts' own MLP on gathered tokens: all experts' matrices are one parameter each, gate and up together, multiplied
-// group by group (transformers/integrations/moe.py, grouped_mm).
+// The experts' own MLP on gathered tokens: all experts' matrices are one parameter each, gate and up together,
+// multiplied group by group (transformers/integrations/moe.py, grouped_mm).
 TensorId expert_mlp(Graph& g, const BlockContext& c, TensorId gathered, const MoeMlp& mlp) {
   const Width m{Symbol::m};
   const auto expert = [&](Module module, Width in, Width out) {
-    return Linear{.module = module, .in = in, .out = out, .per_token = Symbol::t, .copies = Symbol::E, .bias = mlp.expert_bias,
-                  .outside_linear = true, .component = kMoe};
+    return Linear{.module = module,
+                  .in = in,
+                  .out = out,
+                  .per_token = Symbol::t,
+                  .copies = Symbol::E,
+                  .bias = mlp.expert_bias,
+                  .outside_linear = true,
+                  .component = kMoe};
   };
   const Width first{Symbol::fe, mlp.gated ? 2 : 1};
   const TensorId entered = linear(g, c, gathered, expert(mlp.gated ? Module::gate : Module::up, m, first));
@@ -47,7 +55,8 @@ TensorId shared_mlp(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& m
   const TensorId gate = linear(g, c, x, {.module = Module::shared_gate, .in = h, .out = fs, .component = kMoe});
   const TensorId acted = activation(g, gate, mlp.activation, kMoe);
   const TensorId up = linear(g, c, x, {.module = Module::shared_up, .in = h, .out = fs, .component = kMoe});
-  const TensorId out = linear(g, c, multiply(g, acted, up, kMoe), {.module = Module::shared_down, .in = fs, .out = h, .component = kMoe});
+  const TensorId out = linear(g, c, multiply(g, acted, up, kMoe),
+                              {.module = Module::shared_down, .in = fs, .out = h, .component = kMoe});
   if (!mlp.shared_expert_gate) return out;
   return g.apply({out}, g.at(out).size, kMoe, {.saves = {out}});
 }
@@ -57,7 +66,8 @@ TensorId shared_mlp(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& m
 TensorId moe_mlp(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp) {
   const TensorId routed = route(g, c, x, mlp);
   TensorId entered = x;
-  if (mlp.latent_size > 0) entered = linear(g, c, x, {.module = Module::latent_in, .in = {Symbol::h}, .out = {Symbol::m}, .component = kMoe});
+  if (mlp.latent_size > 0)
+    entered = linear(g, c, x, {.module = Module::latent_in, .in = {Symbol::h}, .out = {Symbol::m}, .component = kMoe});
   const Size gathered_size = token_size({Symbol::m}, g.at(entered).size.type, Symbol::t);
   const TensorId gathered = g.apply({entered}, gathered_size, kMoe);
   const TensorId computed = expert_mlp(g, c, gathered, mlp);
@@ -65,7 +75,8 @@ TensorId moe_mlp(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp)
   if (g.at(routed).requires_grad) g.save(computed);
   if (g.at(computed).requires_grad) g.save(routed);
   TensorId out = g.apply({weighted}, token_size({Symbol::m}, g.at(weighted).size.type), kMoe);
-  if (mlp.latent_size > 0) out = linear(g, c, out, {.module = Module::latent_out, .in = {Symbol::m}, .out = {Symbol::h}, .component = kMoe});
+  if (mlp.latent_size > 0)
+    out = linear(g, c, out, {.module = Module::latent_out, .in = {Symbol::m}, .out = {Symbol::h}, .component = kMoe});
   if (mlp.shared_intermediate_size > 0) out = add(g, out, shared_mlp(g, c, x, mlp));
   return out;
 }

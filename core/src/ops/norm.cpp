@@ -1,5 +1,5 @@
-// Norms. RMSNorm: Zhang and Sennrich 2019 (arXiv 1910.07467) as Transformers spells it in tensor operations; LayerNorm as
-// PyTorch's native kernel.
+// Norms. RMSNorm: Zhang and Sennrich 2019 (arXiv 1910.07467) as Transformers spells it in tensor operations; LayerNorm
+// as PyTorch's native kernel.
 #include "builders.hpp"
 
 namespace vramplan::ops {
@@ -7,7 +7,9 @@ namespace {
 
 constexpr Component kNorm = Component::activations_norm;
 
-Size row_statistic(Symbol rows, std::int32_t count) { return Size{{Symbol::b, Symbol::s, rows, Symbol::one}, count, ElementType::fp32}; }
+Size row_statistic(Symbol rows, std::int32_t count) {
+  return Size{{Symbol::b, Symbol::s, rows, Symbol::one}, count, ElementType::fp32};
+}
 
 bool trains_norms(const BlockContext& c) { return c.trains_norms; }
 
@@ -43,8 +45,9 @@ TensorId composite_rms(Graph& g, const BlockContext& c, TensorId x, Width width,
   const Size in = g.at(normed).size;
   const ElementType out_type = bytes_per_element(weight_type) > bytes_per_element(in.type) ? weight_type : in.type;
   const TensorId y = g.tensor(in.as(out_type), kNorm, g.at(normed).requires_grad || trains_norms(c));
-  const Workspace product = trains_norms(c) ? Workspace{g.size_in_bytes(in.as(out_type)), in.as(out_type), Component::working_memory}
-                                            : Workspace{};
+  const Workspace product =
+      trains_norms(c) ? Workspace{g.size_in_bytes(in.as(out_type)), in.as(out_type), Component::working_memory}
+                      : Workspace{};
   g.run({normed}, {y}, {.backward = product, .parameter_gradients = norm_gradients(g, c, width)});
   if (trains_norms(c)) g.save(normed);
   return fp32_scale ? cast(g, y, entered, kNorm) : y;

@@ -1,6 +1,6 @@
-// Mixers without a softmax over the past: Mamba (arXiv 2312.00752), Mamba-2 (2405.21060), Gated DeltaNet (2412.06464), Kimi
-// Delta Attention, Lightning attention (2401.04658) and LFM2's short convolution. All have one form: project, convolve,
-// scan in chunks, gate, project back; what a chunked scan keeps is `n` state elements a token.
+// Mixers without a softmax over the past: Mamba (arXiv 2312.00752), Mamba-2 (2405.21060), Gated DeltaNet (2412.06464),
+// Kimi Delta Attention, Lightning attention (2401.04658) and LFM2's short convolution. All have one form: project,
+// convolve, scan in chunks, gate, project back; what a chunked scan keeps is `n` state elements a token.
 #include "builders.hpp"
 
 namespace vramplan::ops {
@@ -25,7 +25,8 @@ Shape shape_of(const Mixer& mixer) {
 
 TensorId state_space(Graph& g, const BlockContext& c, TensorId x, const Mixer& mixer) {
   const Shape shape = shape_of(mixer);
-  TensorId entered = linear(g, c, x, {.module = Module::in_proj, .in = {Symbol::h}, .out = {Symbol::j}, .component = kStateSpace});
+  TensorId entered =
+      linear(g, c, x, {.module = Module::in_proj, .in = {Symbol::h}, .out = {Symbol::j}, .component = kStateSpace});
   const ElementType type = g.at(entered).size.type;
   TensorId mixed = entered;
   if (shape.convolves) {
@@ -41,7 +42,8 @@ TensorId state_space(Graph& g, const BlockContext& c, TensorId x, const Mixer& m
     const TensorId gate = g.apply({entered}, token_size({Symbol::i}, type), kStateSpace, {.saves = {entered}});
     out = multiply(g, cast(g, out, type, kStateSpace), gate, kStateSpace);
   }
-  return linear(g, c, out, {.module = Module::out_proj, .in = {Symbol::i}, .out = {Symbol::h}, .component = kStateSpace});
+  return linear(g, c, out,
+                {.module = Module::out_proj, .in = {Symbol::i}, .out = {Symbol::h}, .component = kStateSpace});
 }
 
 }  // namespace vramplan::ops

@@ -25,7 +25,7 @@ bool adapts(const ParameterGroup& g, std::uint64_t targets) {
 // The last n layers are trained: how many layers of each group those are, walking from the end.
 std::vector<Dim> trained_layers(const ModelArchitecture& model, const TrainingChoice& training) {
   std::vector<Dim> trained(model.groups.size(), 0);
-  Dim left = training.method == Method::full ? layers_of(model)
+  Dim left = training.method == Method::full     ? layers_of(model)
              : training.method == Method::freeze ? training.trainable_layers.value_or(0)
                                                  : 0;
   for (std::size_t i = model.groups.size(); i-- > 0;) {
@@ -51,7 +51,8 @@ void count_trained(Inventory& n, Params tensor, std::int64_t tensors, bool keeps
   if (tensor.value < kMin8BitElements || keeps_fp32_states) {
     n.small += tensor * tensors;
   } else {
-    n.quantized_blocks = saturating_add(n.quantized_blocks, saturating_multiply(divide_up(tensor.value, kOptimizerBlock), tensors));
+    n.quantized_blocks =
+        saturating_add(n.quantized_blocks, saturating_multiply(divide_up(tensor.value, kOptimizerBlock), tensors));
   }
   n.row_and_column_sums += (columns > 1 && rows > 1 ? Params(rows) + Params(columns) : tensor) * tensors;
 }
@@ -62,7 +63,8 @@ void count_quantizer(Inventory& n, const ParameterGroup& g, std::int64_t tensors
   n.absmax_second_blocks = saturating_add(n.absmax_second_blocks, saturating_multiply(divide_up(blocks, 256), tensors));
   n.rows += Params(g.rows) * tensors;
   n.columns += Params(g.columns) * tensors;
-  n.gptq_groups = saturating_add(n.gptq_groups, saturating_multiply(saturating_multiply(divide_up(g.columns, 128), g.rows), tensors));
+  n.gptq_groups = saturating_add(n.gptq_groups,
+                                 saturating_multiply(saturating_multiply(divide_up(g.columns, 128), g.rows), tensors));
 }
 
 void count_adapter(Inventory& n, const ParameterGroup& g, const TrainingChoice& t, std::int64_t tensors) {
@@ -101,7 +103,8 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
   Inventory n;
   const std::uint64_t targets = adapter_targets(training, groups);
   const std::vector<Dim> trained = trained_layers(model, training);
-  // The Trainer asks bitsandbytes for 32-bit states of nn.Embedding modules (transformers/trainer.py, create_optimizer).
+  // The Trainer asks bitsandbytes for 32-bit states of nn.Embedding modules (transformers/trainer.py,
+  // create_optimizer).
   const bool fp32_embeddings = training.framework == FrameworkId::transformers;
   std::vector<Params> layer(model.groups.size());
   for (const ParameterGroup& g : groups) {
@@ -140,7 +143,9 @@ StateTypes state_types(const TrainingChoice& t, const FrameworkSwitches& framewo
     case Precision::fp8: types.compute = ElementType::bf16; break;
   }
   const ElementType half = types.compute == ElementType::fp16 ? ElementType::fp16 : ElementType::bf16;
-  types.weights = types.base == WeightFormat::fp32 ? ElementType::fp32 : types.base == WeightFormat::fp16 ? ElementType::fp16 : half;
+  types.weights = types.base == WeightFormat::fp32   ? ElementType::fp32
+                  : types.base == WeightFormat::fp16 ? ElementType::fp16
+                                                     : half;
   types.leftovers = is_quantized(types.base) && framework.raises_leftovers ? ElementType::fp32 : types.weights;
   types.adapters = framework.fp32_adapters ? ElementType::fp32 : types.compute;
   switch (t.optimizer.states.value_or(StateFormat::fp32)) {

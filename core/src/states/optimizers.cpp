@@ -1,7 +1,7 @@
 // Optimizer states and the temporaries of the optimizer step.
-// AdamW: Loshchilov and Hutter 2017 (arXiv 1711.05101); 8-bit states: Dettmers et al. 2021 (arXiv 2110.02861); Adafactor: Shazeer
-// and Stern 2018 (arXiv 1804.04235); Lion: Chen et al. 2023 (arXiv 2302.06675). Temporaries follow torch/optim/adamw.py,
-// _multi_tensor_adamw and _fused_adamw.
+// AdamW: Loshchilov and Hutter 2017 (arXiv 1711.05101); 8-bit states: Dettmers et al. 2021 (arXiv 2110.02861);
+// Adafactor: Shazeer and Stern 2018 (arXiv 1804.04235); Lion: Chen et al. 2023 (arXiv 2302.06675). Temporaries follow
+// torch/optim/adamw.py, _multi_tensor_adamw and _fused_adamw.
 #include "vramplan/states.hpp"
 
 namespace vramplan {
@@ -40,26 +40,31 @@ void add_optimizer_states(Contributions& out, const Inventory& n, const Training
   if (is_8bit(t)) {
     add_8bit_states(out, n, count, sharding.optimizer);
   } else {
-    out.add({kStates, count * bytes_per_element(types.optimizer), {{"P_trained", n.trained().value}}, sharding.optimizer});
+    out.add(
+        {kStates, count * bytes_per_element(types.optimizer), {{"P_trained", n.trained().value}}, sharding.optimizer});
   }
 }
 
-void add_optimizer_temporaries(Contributions& out, const Inventory& n, const TrainingChoice& t, const FrameworkSwitches& framework,
-                               const StateTypes& types, const Sharding& sharding) {
+void add_optimizer_temporaries(Contributions& out, const Inventory& n, const TrainingChoice& t,
+                               const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding) {
   constexpr Component kTemporaries = Component::optimizer_temporaries;
   switch (t.optimizer.name) {
     case OptimizerName::adamw:
-      if (is_8bit(t)) return;  // one kernel a tensor, in place
+      if (is_8bit(t)) return;                    // one kernel a tensor, in place
       if (!framework.foreach_optimizer) return;  // the fused kernel has none
       // The root of the second moments, for all parameters at once.
-      out.add({kTemporaries, bytes_per_element(types.optimizer), {{"P_trained", n.trained().value}}, sharding.optimizer});
+      out.add(
+          {kTemporaries, bytes_per_element(types.optimizer), {{"P_trained", n.trained().value}}, sharding.optimizer});
       return;
     case OptimizerName::adafactor:  // FP32 gradient, its square and the update of one tensor
       out.add({kTemporaries, 3 * 4, {{"P_largest", n.largest_trained.value}}, sharding.optimizer});
       return;
     case OptimizerName::lion:
       if (is_8bit(t)) return;
-      out.add({kTemporaries, 2 * bytes_per_element(types.weights), {{"P_largest", n.largest_trained.value}}, sharding.optimizer});
+      out.add({kTemporaries,
+               2 * bytes_per_element(types.weights),
+               {{"P_largest", n.largest_trained.value}},
+               sharding.optimizer});
       return;
     default: return;
   }

@@ -1,6 +1,6 @@
 // Storage formats of quantized weights and the constants beside them.
-// NF4, double quantization: Dettmers et al. 2023 (arXiv 2305.14314), bitsandbytes/functional.py. LLM.int8: Dettmers et al. 2022
-// (arXiv 2208.07339). GPTQ: Frantar et al. 2022 (arXiv 2210.17323) in AutoGPTQ's layout with groups of 128.
+// NF4, double quantization: Dettmers et al. 2023 (arXiv 2305.14314), bitsandbytes/functional.py. LLM.int8: Dettmers et
+// al. 2022 (arXiv 2208.07339). GPTQ: Frantar et al. 2022 (arXiv 2210.17323) in AutoGPTQ's layout with groups of 128.
 #include "vramplan/states.hpp"
 
 namespace vramplan {

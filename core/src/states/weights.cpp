@@ -16,7 +16,10 @@ void add_weights(Contributions& out, const Inventory& n, const TrainingChoice& t
   const Params frozen_linear = n.block_linear;
   if (is_quantized(types.base)) {
     const BlockFormat format = storage_of(types.base);
-    out.add({Component::frozen_weights, 1, {{"P_linear", divide_up(saturating_multiply(frozen_linear.value, format.bytes), format.elements)}}, ranks});
+    out.add({Component::frozen_weights,
+             1,
+             {{"P_linear", divide_up(saturating_multiply(frozen_linear.value, format.bytes), format.elements)}},
+             ranks});
     stored(Component::frozen_weights, "P_other", n.leftovers, types.leftovers);
     add_quantization_constants(out, n, types.base, ranks);
   } else {
