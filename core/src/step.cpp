@@ -1,6 +1,7 @@
 #include "vramplan/step.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace vramplan {
 namespace {
@@ -52,8 +53,9 @@ std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
       if (count == 0) return;
       BlockContext context = context_of(run, trained);
       context.gradient_enters = gradient_enters;
-      const Graph graph = block_graph(context, group, checkpointed && trained);
-      stacks.push_back({at, count, trained, graph, profile(graph)});
+      Graph graph = block_graph(context, group, checkpointed && trained);
+      const BlockProfile walked = profile(graph);
+      stacks.push_back({at, count, trained, std::move(graph), walked});
     };
     const Dim frozen = std::clamp<Dim>(first_trained - first, 0, group.count);
     push(first, frozen, false, false);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -314,6 +315,22 @@ TEST_CASE("the timeline, the breakdown and the figures of a report are of one mi
     std::int64_t beyond = 0;
     for (const door::Json& row : memory.at("beyond_allocated")) beyond += row.at("bytes").get<std::int64_t>();
     CHECK(door::allocated(r) + beyond == memory.at("per_gpu").at("device").at("expected"));
+  }
+}
+
+TEST_CASE("every number of a report has a source of the catalogue") {
+  std::set<std::string> known;
+  for (const door::Json& source : door::Json::parse(api::catalogue()).at("sources")) known.insert(source.at("id"));
+  for (const door::Golden& golden : door::golden_requests()) {
+    if (door::has_problems(golden)) continue;
+    CAPTURE(golden.name);
+    const door::Json memory = door::report(door::Json::parse(golden.text)).at("memory");
+    for (const char* list : {"components", "beyond_allocated"}) {
+      for (const door::Json& row : memory.at(list)) {
+        CAPTURE(row.at("id").get<std::string>());
+        CHECK(known.contains(row.at("source").get<std::string>()));
+      }
+    }
   }
 }
 

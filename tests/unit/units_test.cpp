@@ -13,9 +13,13 @@ using namespace vramplan::literals;
 namespace {
 
 template <class A, class B>
-concept Addable = requires(A a, B b) { a + b; };
+concept Addable = requires(A a, B b) {
+  a + b;
+};
 template <class A, class B>
-concept Multipliable = requires(A a, B b) { a * b; };
+concept Multipliable = requires(A a, B b) {
+  a* b;
+};
 
 // Quantities of different kinds, and plain numbers, do not meet by accident.
 static_assert(Addable<Bytes, Bytes> && !Addable<Bytes, Params> && !Addable<Tokens, Flops> && !Addable<Ranks, Params>);

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <vector>
 
 #include "vramplan/component.hpp"
 #include "vramplan/framework.hpp"
@@ -76,7 +77,7 @@ class Graph {
   static constexpr std::size_t kMaxTensors = 320;
   static constexpr std::size_t kMaxOps = 288;
 
-  explicit Graph(const SymbolTable& symbols) : symbols_(symbols) {}
+  explicit Graph(const SymbolTable& symbols);
 
   TensorId tensor(Size size, Component component, bool requires_grad);
   // A tensor that exists before the block runs.
@@ -102,8 +103,8 @@ class Graph {
 
   [[nodiscard]] const Tensor& at(TensorId t) const { return tensors_[index(t)]; }
   [[nodiscard]] const SymbolTable& symbols() const { return symbols_; }
-  [[nodiscard]] std::span<const Tensor> tensors() const { return {tensors_.data(), tensor_count_}; }
-  [[nodiscard]] std::span<const Op> ops() const { return {ops_.data(), op_count_}; }
+  [[nodiscard]] std::span<const Tensor> tensors() const { return tensors_; }
+  [[nodiscard]] std::span<const Op> ops() const { return ops_; }
   [[nodiscard]] Bytes cached_weight_copies() const { return cached_weight_copies_; }
   [[nodiscard]] bool overflowed() const { return overflowed_; }
   [[nodiscard]] Bytes size_in_bytes(const Size& size) const { return bytes_of(size, symbols_); }
@@ -115,10 +116,8 @@ class Graph {
   void used_by(TensorId t, std::int16_t op);
   static std::size_t index(TensorId t) { return static_cast<std::size_t>(t); }
   SymbolTable symbols_;
-  std::array<Tensor, kMaxTensors> tensors_;
-  std::array<Op, kMaxOps> ops_;
-  std::size_t tensor_count_ = 0;
-  std::size_t op_count_ = 0;
+  std::vector<Tensor> tensors_;
+  std::vector<Op> ops_;
   Bytes cached_weight_copies_;
   bool overflowed_ = false;
 };

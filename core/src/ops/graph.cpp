@@ -183,13 +183,19 @@ Moment forward_peak(const Graph& graph, bool with_grad) {
 
 }  // namespace
 
+// A block of the usual kind has 50 to 100 tensors and as many operations.
+Graph::Graph(const SymbolTable& symbols) : symbols_(symbols) {
+  tensors_.reserve(128);
+  ops_.reserve(128);
+}
+
 TensorId Graph::tensor(Size size, Component component, bool requires_grad) {
-  if (tensor_count_ == kMaxTensors) {
+  if (tensors_.size() == kMaxTensors) {
     overflowed_ = true;
     return static_cast<TensorId>(kMaxTensors - 1);
   }
-  tensors_[tensor_count_] = {size, bytes_of(size, symbols_), component, requires_grad, false, kNoTensor, -1, -1};
-  return static_cast<TensorId>(tensor_count_++);
+  tensors_.push_back({size, bytes_of(size, symbols_), component, requires_grad, false, kNoTensor, -1, -1});
+  return static_cast<TensorId>(tensors_.size() - 1);
 }
 
 TensorId Graph::external(Size size, Component component, bool requires_grad) {
@@ -210,13 +216,13 @@ TensorId Graph::apply(std::initializer_list<TensorId> inputs, Size made_size, Co
 
 void Graph::run(std::initializer_list<TensorId> inputs, std::initializer_list<TensorId> outputs,
                 const OpTraits& traits) {
-  if (op_count_ == kMaxOps || inputs.size() > Op::kMaxInputs || outputs.size() > Op::kMaxOutputs ||
+  if (ops_.size() == kMaxOps || inputs.size() > Op::kMaxInputs || outputs.size() > Op::kMaxOutputs ||
       traits.saves.size() > Op::kMaxSaved) {
     overflowed_ = true;
     return;
   }
-  const auto i = static_cast<std::int16_t>(op_count_);
-  Op& op = ops_[op_count_++] = Op{};
+  const auto i = static_cast<std::int16_t>(ops_.size());
+  Op& op = ops_.emplace_back();
   for (const TensorId t : inputs) {
     op.inputs[op.input_count++] = t;
     used_by(t, i);
@@ -247,14 +253,14 @@ void Graph::used_by(TensorId t, std::int16_t op) {
 
 void Graph::save(TensorId t) {
   while (at(t).base != kNoTensor) t = at(t).base;
-  Op& op = ops_[op_count_ - 1];
+  Op& op = ops_.back();
   if (op.saved_count == Op::kMaxSaved) {
     overflowed_ = true;
     return;
   }
   op.saved[op.saved_count++] = t;
   std::int16_t& first = tensors_[index(t)].first_save;
-  if (first < 0) first = static_cast<std::int16_t>(op_count_ - 1);
+  if (first < 0) first = static_cast<std::int16_t>(ops_.size() - 1);
 }
 
 TensorId Graph::view(TensorId x, Size size) {
@@ -281,11 +287,11 @@ void Graph::hold(std::initializer_list<TensorId> held) {
     if (t == kNoTensor) continue;
     const bool block_end = t == input || t == output;
     std::int16_t& last = tensors_[index(t)].last_use;
-    last = block_end ? kEndOfBlock : std::max(last, static_cast<std::int16_t>(op_count_));
+    last = block_end ? kEndOfBlock : std::max(last, static_cast<std::int16_t>(ops_.size()));
   }
   run({}, {}, {});
   // The release happens when this empty operation settles: list the tensors as its inputs without their gradients.
-  Op& op = ops_[op_count_ - 1];
+  Op& op = ops_.back();
   for (const TensorId t : held) {
     if (t != kNoTensor && op.input_count < Op::kMaxInputs) op.inputs[op.input_count++] = t;
   }
