@@ -8,6 +8,9 @@
 namespace vramplan {
 namespace {
 
+// What the page proposes for the method `freeze`: LLaMA-Factory's default, freeze_trainable_layers.
+constexpr Dim kProposedTrainableLayers = 2;
+
 OrderedJson model_row(const ModelCard& card) {
   const std::vector<ParameterGroup> groups = parameter_groups(card.architecture);
   return {{"id", card.id},
@@ -122,7 +125,7 @@ void add_ranges(OrderedJson& out, const TrainingChoice& d) {
   out.push_back(range("/training/global_batch", limits::kGlobalBatch, nullptr));
   out.push_back(range("/training/lora/rank", limits::kLoraRank, d.lora.rank));
   out.push_back({{"pointer", "/training/lora/dropout"}, {"minimum", 0}, {"maximum", 1}, {"default", nullptr}});
-  out.push_back(range("/training/trainable_layers", limits::kLayers, nullptr));
+  out.push_back(range("/training/trainable_layers", limits::kLayers, kProposedTrainableLayers));
   out.push_back(range("/hardware/count", limits::kGpuCount, 1));
   out.push_back(range("/model/parameters", limits::kParameters, nullptr));
   out.push_back(range("/layout/zero", {0, 3}, 0));

@@ -320,7 +320,8 @@ TEST_CASE("the timeline, the breakdown and the figures of a report are of one mi
 
 TEST_CASE("every number of a report has a source of the catalogue") {
   std::set<std::string> known;
-  for (const door::Json& source : door::Json::parse(api::catalogue()).at("sources")) known.insert(source.at("id"));
+  const door::Json catalogue = door::Json::parse(api::catalogue());
+  for (const door::Json& source : catalogue.at("sources")) known.insert(source.at("id"));
   for (const door::Golden& golden : door::golden_requests()) {
     if (door::has_problems(golden)) continue;
     CAPTURE(golden.name);

@@ -1,6 +1,6 @@
 // What visitors have been told about memory, claim by claim: reproduced with the planner's own numbers, or corrected.
-// C: "how much VRAM to train an LLM", L: "training on limited hardware". GB are 10^9 bytes. Claims about hardware (C5,
-// C6, C10, L8) are in hardware.cpp.
+// C: "how much VRAM to train an LLM", L: "training on limited hardware". GB are 10^9 bytes. Claims about cards and
+// systems (C10, C11, L8) are in hardware.cpp.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -165,6 +165,45 @@ TEST_CASE("C4: LoRA on 7B: 10 to 24 GB by rank and precision") {
   CHECK(most > 19 * kGB);
   CHECK(most < 24 * kGB);
   MESSAGE("told 10 to 24 GB; planned " << gb(least) << " to " << gb(most) << " GB on the card");
+}
+
+TEST_CASE("C5: QLoRA brings 70B to few cards") {
+  const auto planned = [](const char* gpu, int count) {
+    return report(
+        {{"model", "meta-llama/Llama-3.3-70B-Instruct"},
+         {"training",
+          {{"method", "qlora"}, {"base_weights", "nf4_dq"}, {"sequence_length", 512}, {"cross_entropy", "chunked"}}},
+         {"hardware", {{"gpu", gpu}, {"count", count}}}});
+  };
+  const auto verdict = [&](const char* gpu, int count) {
+    return planned(gpu, count).at("fit").at("verdict").get<std::string>();
+  };
+  CHECK(verdict("h100-sxm-80gb", 1) == "comfortable");
+  const std::string on_48gb = verdict("rtx-a6000", 1);
+  CHECK((on_48gb == "tight" || on_48gb == "at_risk"));
+  // Two cards of 24 GB hold the shards, but not the gathered head and embedding beside them: those who did it kept
+  // parameters in host memory. Four do without.
+  CHECK(verdict("rtx-3090", 2) == "does_not_fit");
+  const std::string on_four = verdict("rtx-3090", 4);
+  CHECK((on_four == "comfortable" || on_four == "tight"));
+}
+
+TEST_CASE("C6: full fine-tuning above 13B, and 70B with LoRA in BF16, take several cards of 80 GB") {
+  const auto count = [](const Json& request, const std::string& gpu) {
+    const Json systems = report(request).at("suggestions").at("systems");
+    for (const Json& system : systems) {
+      if (system.at("gpu") == gpu) return system.at("count").get<int>();
+    }
+    return 0;
+  };
+  const Json full = {{"method", "full"}, {"precision", "bf16_amp"}};
+  CHECK(count(sized(13 * kGB, full), "h100-sxm-80gb") > 1);
+  CHECK(count(sized(30 * kGB, full), "h100-sxm-80gb") > count(sized(13 * kGB, full), "h100-sxm-80gb"));
+  const Json lora = {{"model", "meta-llama/Llama-3.1-70B"},
+                     {"training", {{"method", "lora"}, {"precision", "bf16_amp"}}}};
+  for (const char* gpu : {"a100-sxm4-80gb", "h100-sxm-80gb", "h100-nvl-94gb", "h200-sxm-141gb"})
+    CHECK(count(lora, gpu) > 1);
+  CHECK(count(lora, "b300-sxm-288gb") == 1);
 }
 
 TEST_CASE("C9: gradient checkpointing keeps a stream a layer instead of every saved tensor") {
