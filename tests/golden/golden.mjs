@@ -11,7 +11,7 @@ const REQUESTS = new URL('./requests/', import.meta.url);
 const REPORTS = new URL('./reports/', import.meta.url);
 const DEFAULT_BINARY = fileURLToPath(new URL('../../build/release/core/cli/vramplan', import.meta.url));
 
-// A timeline has an event a layer and more: two are enough to see that one changed.
+// Timelines follow from the same formulas: two are enough to see that one changed, and of their blocks the ends.
 const WITH_TIMELINE = ['lora-bf16_amp-llama-3.1-8b', 'full-bf16-qwen2.5-0.5b-tied-eager'];
 // The rest of the list follows from the same figures.
 const LISTED_SYSTEMS = 8;
@@ -57,6 +57,11 @@ function memory({ per_gpu: perGpu, peak, components, beyond_allocated: beyond })
 const moment = ({ live_bytes: bytes, by_component: parts }) =>
   [bytes, ...Object.entries(parts).map(([id, part]) => `${id} ${part}`)].join(' ');
 
+function timeline({ timeline: events, model }) {
+  const shown = events.filter(({ block }) => [null, 0, 1, model.layers - 1].includes(block));
+  return Object.fromEntries(shown.map((event) => [place(event), moment(event)]));
+}
+
 function countBy(items, key) {
   const counts = {};
   for (const item of items) counts[item[key]] = (counts[item[key]] ?? 0) + 1;
@@ -90,7 +95,7 @@ function project(report, name) {
     suggestions: suggestions(report.suggestions),
   };
   if (WITH_TIMELINE.includes(name)) {
-    kept.timeline = Object.fromEntries(report.timeline.map((event) => [place(event), moment(event)]));
+    kept.timeline = timeline(report);
   }
   return kept;
 }

@@ -69,7 +69,7 @@ TEST_CASE("equal names in one object are each reported") {
 }
 
 TEST_CASE("a text full of equal names ends") {
-  const Problems problems = problems_of("{" + repeated(R"("a":1,)", 300'000) + R"("a":1})");
+  const Problems problems = problems_of(std::string("{") + repeated(R"("a":1,)", 300'000) + R"("a":1})");
   CHECK(problems.size() <= 32);
 }
 

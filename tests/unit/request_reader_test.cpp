@@ -176,7 +176,7 @@ TEST_CASE("an unknown field names the closest known one") {
 
 TEST_CASE("a flood of faults is answered with some of them") {
   Json request = sound();
-  for (int i = 0; i < 100'000; ++i) request["x" + std::to_string(i)] = i;
+  for (int i = 0; i < 100'000; ++i) request[std::to_string(i)] = i;
   CHECK(problems_of(request).size() == 100);
   Json config = parsed(kLlama);
   config["model_type"] = "olmo3";
