@@ -56,6 +56,7 @@ Attention read_attention(ObjectReader& reader) {
   reader.boolean("kv_stored", a.kv_stored);
   reader.boolean("cross", a.cross);
   reader.boolean("rotary", a.rotary);
+  reader.boolean("partial_rotary", a.partial_rotary);
   reader.enumerator("qk_norm", a.qk_norm);
   reader.enumerator("output_gate", a.output_gate);
   reader.number("softcap", a.softcap, kSoftcap);

@@ -46,8 +46,27 @@ bool looks_like_config(const Json& object) {
   return std::any_of(kTelling.begin(), kTelling.end(), [&](const char* name) { return object.contains(name); });
 }
 
+// Implementations that join the rotated and the unrotated part of each head.
+bool joins_rotary_parts(std::string_view model_type) {
+  constexpr std::array<std::string_view, 10> kTypes = {"phi",      "phi3",     "glm",        "glm4",       "glm4_moe",
+                                                       "gpt_neox", "stablelm", "nemotron", "qwen3_next", "minimax_m2"};
+  return std::find(kTypes.begin(), kTypes.end(), model_type) != kTypes.end();
+}
+
+ModelArchitecture with_partial_rotary(ModelArchitecture model) {
+  for (LayerGroup& group : model.groups) {
+    for (Mixer& mixer : group.mixers) {
+      if (auto* attention = std::get_if<Attention>(&mixer)) attention->partial_rotary = true;
+    }
+  }
+  return model;
+}
+
 ModelArchitecture read_dialect(std::string_view model_type, ConfigFields& fields) {
-  if (const Dialect* dialect = find_dialect(model_type)) return dialect->read(fields);
+  if (const Dialect* dialect = find_dialect(model_type)) {
+    ModelArchitecture model = dialect->read(fields);
+    return joins_rotary_parts(model_type) ? with_partial_rotary(std::move(model)) : model;
+  }
   report(fields.problems(), ProblemCode::unknown_dialect, fields.pointer_to({"model_type"}),
          {{"value", shortened(model_type)}});
   return {};

@@ -34,6 +34,7 @@ ModelOverrides read_overrides(const Json& value, const std::string& pointer, Pro
   reader.integer("moe_intermediate_size", overrides.moe_intermediate_size, limits::kWidth);
   reader.integer("max_position_embeddings", overrides.max_position_embeddings, limits::kSequenceLength);
   reader.boolean("tie_word_embeddings", overrides.tie_word_embeddings);
+  reader.boolean("text_only", overrides.text_only);
   reader.finish();
   return overrides;
 }

@@ -40,6 +40,7 @@ def config(model):
     kind, fields = CONFIGS[model['id']]
     fields = dict(fields)
     for name, value in (model.get('overrides') or {}).items():
+        if name == 'text_only': continue                             # these configurations have no towers
         if name == 'num_hidden_layers' and kind == 'gpt2': name = 'n_layer'
         fields[name] = value
     c = AutoConfig.for_model(kind, **fields, pad_token_id=None)

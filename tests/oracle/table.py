@@ -18,6 +18,7 @@ EAGER_ONLY = {'google/gemma-2-9b', 'openai/gpt-oss-20b'}          # Transformers
 NO_4BIT = {'openai-community/gpt2', 'Qwen/Qwen3-30B-A3B', 'mistralai/Mixtral-8x7B-v0.1', 'openai/gpt-oss-20b', 'Qwen/Qwen3-Next-80B-A3B-Instruct'}
 WIDE = {'meta-llama/Llama-3.1-8B', 'meta-llama/Llama-3.2-1B', 'Qwen/Qwen2.5-7B'}
 SLOW = {'Qwen/Qwen3-Next-80B-A3B-Instruct'}                          # its recurrent layers are Python loops: minutes a row
+TEXT_ONLY = {'google/gemma-3-4b-pt'}                                # the configuration here has no vision tower
 SHORT = {'openai-community/gpt2': 512}
 
 
@@ -80,7 +81,8 @@ def main(words):
     known, start = set(), time.time()
     for file in ROWS.glob('*.jsonl'): known |= {json.loads(line)['id'] for line in file.read_text().splitlines()}
     for at, (tier, _, _, model, training) in enumerate(todo):
-        request = {'model': {'id': model, 'overrides': {'num_hidden_layers': BLOCKS.get(model, 2)}}, 'training': training}
+        overrides = {'num_hidden_layers': BLOCKS.get(model, 2)} | ({'text_only': True} if model in TEXT_ONLY else {})
+        request = {'model': {'id': model, 'overrides': overrides}, 'training': training}
         name = models.row_id(record.normalize(request))
         if name in known: continue
         known.add(name)

@@ -102,6 +102,7 @@ struct ModelOverrides {
       num_key_value_heads{}, head_dim{}, vocab_size{}, num_experts{}, moe_intermediate_size{},
       max_position_embeddings{};
   std::optional<bool> tie_word_embeddings{};
+  std::optional<bool> text_only{};  // leave the vision and audio towers out
 };
 
 struct ModelById {

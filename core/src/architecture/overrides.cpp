@@ -193,6 +193,7 @@ void apply_overrides(const ModelOverrides& o, const std::string& prefix, ModelAr
   if (o.vocab_size) set_vocab_size(*o.vocab_size, m);
   if (o.max_position_embeddings) set_max_position_embeddings(*o.max_position_embeddings, m);
   if (o.tie_word_embeddings) m.tie_word_embeddings = *o.tie_word_embeddings;
+  if (o.text_only.value_or(false)) m.towers.clear();
   if (o.num_attention_heads) {
     expect(set_attention_heads(*o.num_attention_heads, !o.num_key_value_heads, m), "num_attention_heads");
   }
