@@ -48,7 +48,7 @@ bool looks_like_config(const Json& object) {
 
 // Implementations that join the rotated and the unrotated part of each head.
 bool joins_rotary_parts(std::string_view model_type) {
-  constexpr std::array<std::string_view, 10> kTypes = {"phi",      "phi3",     "glm",        "glm4",       "glm4_moe",
+  constexpr std::array<std::string_view, 10> kTypes = {"phi",      "phi3",     "glm",      "glm4",       "glm4_moe",
                                                        "gpt_neox", "stablelm", "nemotron", "qwen3_next", "minimax_m2"};
   return std::find(kTypes.begin(), kTypes.end(), model_type) != kTypes.end();
 }

@@ -29,7 +29,8 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.trains_base = method == Method::full || (method == Method::freeze && trained_layer);
   c.trains_leftovers = method == Method::full;
   c.trains_norms = c.trains_base;
-  c.accumulates = run.accumulation_steps > 1;
+  // Sharded gradients of a pass are made whole and reduced before they are added.
+  c.accumulates = run.accumulation_steps > 1 && run.sharding.gradients == 1;
   c.gradient_enters = trained_layer;
   c.attention = run.training.attention;
   c.adapter = {run.adapter_targets, run.training.lora.dropout.value_or(0) > 0, method == Method::dora,

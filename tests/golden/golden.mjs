@@ -1,5 +1,5 @@
-// Golden reports: what the planner answers to the requests in requests/, cut down to the numbers that matter and written
-// one fact a line, so that a changed formula shows as a diff of numbers.
+// Golden reports: what the planner answers to the requests in requests/, cut down to the numbers that matter, one fact
+// a line, so that a changed formula shows as a diff of numbers.
 //
 //   node tests/golden/golden.mjs --write      answers every request afresh (VRAMPLAN_BIN: the native `vramplan`)
 import { spawnSync } from 'node:child_process';

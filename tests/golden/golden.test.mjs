@@ -1,5 +1,5 @@
-// The planner answers as it did. After a change that is meant: `node tests/golden/golden.mjs --write`, and the change log
-// says which numbers moved, by how much and why.
+// The planner answers as it did. After a change that is meant: `node tests/golden/golden.mjs --write`, and the change
+// log says which numbers moved, by how much and why.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { cutDown, readReport, readRequests, reportNames, run } from './golden.mjs';

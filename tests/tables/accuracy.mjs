@@ -74,9 +74,14 @@ export function summarize(errors) {
 const percent = (x) => `${(100 * x).toFixed(1)} %`;
 
 export function table(errors) {
-  const lines = ['| framework/method, metric | runs | median | p90 | worst | inside interval |', '|---|---:|---:|---:|---:|---:|'];
+  const lines = [
+    '| framework/method, metric | runs | median | p90 | worst | inside interval |',
+    '|---|---:|---:|---:|---:|---:|',
+  ];
   for (const s of summarize(errors)) {
-    lines.push(`| ${s.group} | ${s.rows} | ${percent(s.median)} | ${percent(s.p90)} | ${percent(s.worst)} | ${percent(s.inside)} |`);
+    lines.push(
+      `| ${s.group} | ${s.rows} | ${percent(s.median)} | ${percent(s.p90)} | ${percent(s.worst)} | ${percent(s.inside)} |`,
+    );
   }
   return lines.join('\n');
 }
@@ -99,7 +104,11 @@ if (process.argv[1] === new URL(import.meta.url).pathname) {
   const errors = errorsOf(pairs);
   if (process.argv.includes('--rows')) {
     for (const e of errors) {
-      console.log([e.id, e.group, percent(e.error), (e.expected / 1e9).toFixed(2), (e.measured / 1e9).toFixed(2), e.peak].join('\t'));
+      console.log(
+        [e.id, e.group, percent(e.error), (e.expected / 1e9).toFixed(2), (e.measured / 1e9).toFixed(2), e.peak].join(
+          '\t',
+        ),
+      );
     }
     const refused = pairs.filter(({ report }) => report.problems.length > 0);
     const reasons = new Map();

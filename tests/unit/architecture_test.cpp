@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <cstdlib>
 
 #include <algorithm>
 #include <string>
@@ -174,9 +175,10 @@ TEST_CASE("a bare parameter count looks like the models that people know") {
   const ModelArchitecture seven = inferred(7'000'000'000);
   CHECK(seven.hidden_size == 4096);
   CHECK(layers_of(seven) == 32);
-  CHECK(seven.vocab_size == 32000);
-  CHECK(total(inferred(8'000'000'000)) == 8'030'261'248);    // Llama 3.1 8B
-  CHECK(total(inferred(13'000'000'000)) == 13'015'864'320);  // Llama 2 13B
+  CHECK(std::abs(seven.vocab_size - 32000) < 320);
+  CHECK(std::abs(total(seven) - 7'000'000'000) <= seven.hidden_size);  // half a row of embedding and head
+  CHECK(total(inferred(8'000'000'000)) == 8'030'261'248);              // Llama 3.1 8B
+  CHECK(total(inferred(13'000'000'000)) == 13'015'864'320);            // Llama 2 13B
   const ModelArchitecture seventy = inferred(70'000'000'000);
   CHECK(seventy.hidden_size == 8192);
   CHECK(layers_of(seventy) == 80);

@@ -58,8 +58,8 @@ struct Attention {
   bool kv_stored = false;  // kv_shared, and the model holds k and v projections all the same, unused (Gemma 3n)
   bool cross = false;      // keys and values come from another tower
   bool rotary = true;
-  // Rotated and unrotated parts of q and k are joined (Phi-3, GLM, NeoX): the kernel's output then needs a copy to become
-  // one row a token.
+  // Rotated and unrotated parts of q and k are joined (Phi-3, GLM, NeoX): the kernel's output then needs a copy to
+  // become one row a token.
   bool partial_rotary = false;
   QkNorm qk_norm = QkNorm::none;
   OutputGate output_gate = OutputGate::none;

@@ -108,13 +108,13 @@ void fit_layers(TypicalShape& shape, std::int64_t target) {
   shape.layers = std::max<std::int64_t>(1, nearest_quotient(std::max<std::int64_t>(0, target - outside_total), layer));
 }
 
-// The widest step that comes within half a percent: multiples of 64, else of 8, else any width.
+// Multiples of 8 where they come within half a percent, else any width.
 void fit_intermediate_size(TypicalShape& shape, std::int64_t target) {
   TypicalShape without = shape;
   without.intermediate_size = 0;
   const std::int64_t left = std::max<std::int64_t>(0, target - total_of(without));
   const std::int64_t unit = 3 * shape.hidden_size * shape.layers;
-  for (const std::int64_t step : {64, 8, 1}) {
+  for (const std::int64_t step : {8, 1}) {
     shape.intermediate_size = std::max<std::int64_t>(1, nearest_quotient(left, unit * step)) * step;
     if (near(total_of(shape), target)) return;
   }

@@ -144,7 +144,8 @@ TensorId attention(Graph& g, const BlockContext& c, TensorId x, const Attention&
     p.k = rotary(g, c, p.k);
   }
   const TensorId out = attention_kernel(g, c, {p.q, p.k, p.v, {Symbol::av}, a.kv_heads < a.heads, a.softcap});
-  const bool joins = a.partial_rotary && c.attention != AttentionKernel::eager && c.framework.rotary == RotaryKernel::composite;
+  const bool joins =
+      a.partial_rotary && c.attention != AttentionKernel::eager && c.framework.rotary == RotaryKernel::composite;
   const TensorId gated = gate_output(g, c, x, joins ? copy(g, out) : out, a.output_gate);
   return linear(g, c, gated, {.module = Module::o, .in = {Symbol::av}, .out = {Symbol::h}, .bias = a.o_bias});
 }
