@@ -101,10 +101,12 @@ struct ContributionSink {
     }
   }
   void saved(const Graph& graph, const BlockProfile&, std::int64_t layers) {
-    for (const LiveItem& live : live_at(graph, Phase::saved, 0).items()) item(graph, live, layers);
+    const LiveSet set = live_at(graph, Phase::saved, 0);
+    for (const LiveItem& live : set.items()) item(graph, live, layers);
   }
   void moment(const Graph& graph, const Moment& m, Phase phase, Component gradients) {
-    for (const LiveItem& live : live_at(graph, phase, m.op).items()) item(graph, live, 1);
+    const LiveSet set = live_at(graph, phase, m.op);
+    for (const LiveItem& live : set.items()) item(graph, live, 1);
     one({gradients, 1, {{"G_running", m.parameter_gradients.value}}});
   }
 };

@@ -34,13 +34,15 @@ TensorId narrow(Graph& g, TensorId from, const OpTraits& traits = {}) {
 
 std::int64_t live_bytes(const Graph& g, Phase phase, std::int32_t op) {
   Bytes sum;
-  for (const LiveItem& item : live_at(g, phase, op).items()) sum += item.bytes;
+  const LiveSet alive = live_at(g, phase, op);
+  for (const LiveItem& item : alive.items()) sum += item.bytes;
   return sum.value;
 }
 
 std::int64_t live_bytes(const Graph& g, Phase phase, std::int32_t op, Component component) {
   Bytes sum;
-  for (const LiveItem& item : live_at(g, phase, op).items()) {
+  const LiveSet alive = live_at(g, phase, op);
+  for (const LiveItem& item : alive.items()) {
     if (item.component == component) sum += item.bytes;
   }
   return sum.value;

@@ -155,7 +155,8 @@ class LiveSet {
   void add(Component component, const Size& size, Bytes bytes) {
     if (count_ < items_.size()) items_[count_++] = {component, size, bytes};
   }
-  [[nodiscard]] std::span<const LiveItem> items() const { return {items_.data(), count_}; }
+  [[nodiscard]] std::span<const LiveItem> items() const& { return {items_.data(), count_}; }
+  std::span<const LiveItem> items() const&& = delete;  // they live in the set
 
  private:
   std::array<LiveItem, 1024> items_;
