@@ -72,6 +72,17 @@ std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
   return stacks;
 }
 
+// One mask serves all layers that have the window.
+bool any_window_mask(const BlockContext& context) {
+  for (const LayerGroup& group : context.model->groups) {
+    for (const Mixer& mixer : group.mixers) {
+      const auto* attention = std::get_if<Attention>(&mixer);
+      if (attention != nullptr && masks_window(context, *attention)) return true;
+    }
+  }
+  return false;
+}
+
 // Adds bytes only.
 struct ByteSink {
   Bytes bytes;
@@ -181,6 +192,7 @@ Step::Step(const Run& run)
   temporaries_bytes_ = temporaries_.total();
   others_bytes_ = others_.total();
   stacks_ = stacks_of(run_, layers_);
+  has_window_mask_ = any_window_mask(context_of(run_, true));
 }
 
 bool Step::valid() const {
@@ -294,6 +306,13 @@ void Step::describe(Event event, Sink& sink) const {
   if (event.kind == EventKind::optimizer_step) sink.list(temporaries_, temporaries_bytes_);
   if (!is_forward(event.kind) && !is_backward(event.kind)) return;
   describe_sharded(event, sink);
+  if (has_window_mask_) {
+    sink.one({Component::activations_attention,
+              bytes_per_element(run_.types.compute),
+              {{"b", run_.training.micro_batch},
+               {"s", run_.training.sequence_length},
+               {"s", run_.training.sequence_length}}});
+  }
 
   const bool forward = is_forward(event.kind);
   const bool at_head = event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;

@@ -198,6 +198,10 @@ struct BlockContext {
 // The symbols of a layer (of no layer when `group` is null: batch, sequence, widths outside the blocks).
 [[nodiscard]] SymbolTable symbols_for(const BlockContext& context, const LayerGroup* group);
 
+// Transformers gives SDPA a mask where a window cuts the sequence: then the fused kernel is the one that takes masks,
+// and it wants keys and values for every query head (masking_utils.py, sdpa_attention.py).
+[[nodiscard]] bool masks_window(const BlockContext& context, const Attention& attention);
+
 [[nodiscard]] Graph embedding_graph(const BlockContext& context);
 // With `checkpointed` the block's input belongs to the checkpoint and is not counted here.
 [[nodiscard]] Graph block_graph(const BlockContext& context, const LayerGroup& group, bool checkpointed);

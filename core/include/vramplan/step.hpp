@@ -121,6 +121,7 @@ class Step {
   BlockProfile embedding_profile_, head_profile_;
   std::vector<LayerStack> stacks_;
   Dim layers_ = 0;
+  bool has_window_mask_ = false;
 };
 
 }  // namespace vramplan

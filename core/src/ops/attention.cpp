@@ -133,6 +133,15 @@ TensorId attention_kernel(Graph& g, const BlockContext& c, Heads heads) {
   return c.attention == AttentionKernel::eager ? eager_kernel(g, c, heads) : flash_kernel(g, c, heads);
 }
 
+namespace {
+
+// Keys or values copied for every query head.
+TensorId for_every_head(Graph& g, TensorId x, Symbol width) {
+  return g.apply({x}, token_size({width}, g.at(x).size.type), kAttention);
+}
+
+}  // namespace
+
 TensorId attention(Graph& g, const BlockContext& c, TensorId x, const Attention& a) {
   Projected p = project(g, c, x, a);
   if (a.qk_norm != QkNorm::none) {
@@ -143,7 +152,13 @@ TensorId attention(Graph& g, const BlockContext& c, TensorId x, const Attention&
     p.q = rotary(g, c, p.q);
     p.k = rotary(g, c, p.k);
   }
-  const TensorId out = attention_kernel(g, c, {p.q, p.k, p.v, {Symbol::av}, a.kv_heads < a.heads, a.softcap});
+  const bool masked = masks_window(c, a);
+  const bool grouped = a.kv_heads < a.heads;
+  if (masked && grouped) {
+    p.k = for_every_head(g, p.k, Symbol::q);
+    p.v = for_every_head(g, p.v, Symbol::av);
+  }
+  const TensorId out = attention_kernel(g, c, {p.q, p.k, p.v, {Symbol::av}, grouped && !masked, a.softcap});
   const bool joins =
       a.partial_rotary && c.attention != AttentionKernel::eager && c.framework.rotary == RotaryKernel::composite;
   const TensorId gated = gate_output(g, c, x, joins ? copy(g, out) : out, a.output_gate);
@@ -151,3 +166,12 @@ TensorId attention(Graph& g, const BlockContext& c, TensorId x, const Attention&
 }
 
 }  // namespace vramplan::ops
+
+namespace vramplan {
+
+bool masks_window(const BlockContext& c, const Attention& a) {
+  return c.framework.masks_sdpa_windows && c.attention == AttentionKernel::sdpa && a.window > 0 &&
+         c.sequence_length >= a.window;
+}
+
+}  // namespace vramplan
