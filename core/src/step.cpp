@@ -192,7 +192,9 @@ Step::Step(const Run& run)
   temporaries_bytes_ = temporaries_.total();
   others_bytes_ = others_.total();
   stacks_ = stacks_of(run_, layers_);
-  has_window_mask_ = any_window_mask(context_of(run_, true));
+  const BlockContext context = context_of(run_, true);
+  has_window_mask_ = any_window_mask(context);
+  stream_bytes_ = bytes_per_element(context.residual);
 }
 
 bool Step::valid() const {
@@ -316,7 +318,7 @@ void Step::describe(Event event, Sink& sink) const {
 
   const bool forward = is_forward(event.kind);
   const bool at_head = event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
-  const std::int64_t stream = bytes_per_element(context_of(run_, true).residual);
+  const std::int64_t stream = stream_bytes_;
   const auto stream_term = [&](Component component, std::int64_t times) {
     return Contribution(
         component, stream,

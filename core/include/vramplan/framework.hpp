@@ -35,7 +35,6 @@ struct FrameworkSwitches {
   bool fp32_adapters = false;                   // adapters are held in FP32
   bool adapter_casts_input = false;             // PEFT: the adapter casts its input to the adapter's type first
   bool quantized_output_follows_input = false;  // bitsandbytes: a 4-bit linear answers in the type of its input
-  bool outputs_to_fp32 = false;                 // Accelerate: the model's outputs are cast to FP32
   bool foreach_optimizer = true;    // multi-tensor optimizer kernels make a temporary the size of what they update
   bool raises_leftovers = false;    // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
   bool masks_sdpa_windows = false;  // a sliding window under SDPA becomes a mask (batch x sequence x sequence)

@@ -97,7 +97,6 @@ class Graph {
   void hold_to_end(TensorId t);
   // The last operation also saves this tensor.
   void save(TensorId tensor);
-  void mark_requires_grad(TensorId t) { tensors_[index(t)].requires_grad = true; }
   // Weight copies that autocast keeps until its context ends.
   void cache_weight_copy(Bytes bytes) { cached_weight_copies_ += bytes; }
 

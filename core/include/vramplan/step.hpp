@@ -122,6 +122,7 @@ class Step {
   std::vector<LayerStack> stacks_;
   Dim layers_ = 0;
   bool has_window_mask_ = false;
+  std::int64_t stream_bytes_ = 0;  // of one element of the residual stream
 };
 
 }  // namespace vramplan

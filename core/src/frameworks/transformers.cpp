@@ -20,7 +20,6 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
       !(s.autocast && t.method == Method::qlora);  // peft/tuners/lora/bnb.py casts outside autocast only
   s.quantized_output_follows_input = true;         // bitsandbytes/nn/modules.py, Linear4bit.forward
   s.masks_sdpa_windows = true;
-  s.outputs_to_fp32 = s.autocast;                                  // accelerate: convert_outputs_to_fp32
   s.foreach_optimizer = t.optimizer.foreach.value_or(false);       // Trainer's default since 4.58 is the fused kernel
   s.raises_leftovers = t.kbit_upcast.value_or(false) && !sharded;  // FSDP's mixed precision lowers them again
   const bool adapters = t.method != Method::full && t.method != Method::freeze;
