@@ -133,10 +133,26 @@ ComponentRow row_of(Component component, const std::vector<Contribution>& all) {
 
 }  // namespace
 
+const Step& Evaluator::step(const LayoutChoice& layout, BatchSize batch, Bytes cublas_workspace) {
+  const Form form = form_of(*model_, training_, layout, batch);
+  const auto known = std::find_if(steps_.begin(), steps_.end(), [&](const auto& s) { return s.first == form; });
+  if (known != steps_.end()) {
+    known->second.resize(layout, batch, cublas_workspace);
+    return known->second;
+  }
+  training_.micro_batch = batch.micro_batch;
+  training_.sequence_length = batch.sequence_length;
+  return steps_.emplace_back(form, Step(prepare(*model_, training_, layout, cublas_workspace))).second;
+}
+
+MemoryEstimate Evaluator::operator()(const LayoutChoice& layout, BatchSize batch, const Gpu* gpu) {
+  return estimate_memory(step(layout, batch, cublas_workspace(gpu)), gpu);
+}
+
 MemoryEstimate estimate_memory(const Step& step, const Gpu* gpu) {
   MemoryEstimate m;
-  m.peak = step.peak();
-  const Bytes allocated = step.live(m.peak);
+  const auto [peak, allocated] = step.highest();
+  m.peak = peak;
   const Residual residual = residual_of(step.run().training.framework, step.run().training.method);
   m.allocated = {thousandths(allocated, residual.low), allocated, thousandths(allocated, residual.high)};
   m.reserved = {thousandths(m.allocated.low, kReservedLow), thousandths(allocated, kReservedExpected),

@@ -81,22 +81,24 @@ bool too_large(const MemoryEstimate& m) { return m.device.high.value > kLargestO
 // one evaluation serves all cards of a kind.
 class Spreading {
  public:
-  explicit Spreading(const Resolved& r) : resolved_(r) {}
+  explicit Spreading(const Resolved& r)
+      : batch_{r.request.training.micro_batch, r.request.training.sequence_length},
+        evaluate_(r.model.architecture, r.request.training) {}
 
   std::optional<Estimate> operator()(const Gpu& gpu, std::int64_t count) {
-    const TrainingChoice& t = resolved_.request.training;
+    const TrainingChoice& t = evaluate_.training();
     if (t.global_batch && (*t.global_batch % saturating_multiply(t.micro_batch, count)) != 0) return std::nullopt;
     const auto key = std::pair(count, cublas_workspace(&gpu).value);
     auto known = known_.find(key);
     if (known == known_.end()) {
-      const MemoryEstimate m = evaluate(resolved_.model.architecture, t, default_layout(count), &gpu);
-      known = known_.emplace(key, m.device).first;
+      known = known_.emplace(key, evaluate_(default_layout(count), batch_, &gpu).device).first;
     }
     return known->second;
   }
 
  private:
-  const Resolved& resolved_;
+  BatchSize batch_;
+  Evaluator evaluate_;
   std::map<std::pair<std::int64_t, std::int64_t>, Estimate> known_;
 };
 

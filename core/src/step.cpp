@@ -16,7 +16,6 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   const ElementType working = run.framework.autocast && sharded ? run.types.compute : run.types.weights;
   c.model = run.model;
   c.framework = run.framework;
-  c.micro_batch = run.training.micro_batch;
   c.sequence_length = run.training.sequence_length;
   c.rank = run.training.lora.rank;
   c.compute = run.types.compute;
@@ -44,6 +43,11 @@ Dim first_trained_layer(const Run& run, Dim layers) {
   return std::max<Dim>(layers - run.training.trainable_layers.value_or(0), 0);
 }
 
+WalkedGraph walked(Graph graph) {
+  BlockProfile profiled = profile(graph);
+  return {std::move(graph), std::move(profiled)};
+}
+
 std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
   std::vector<LayerStack> stacks;
   const Dim first_trained = first_trained_layer(run, layers);
@@ -54,9 +58,7 @@ std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
       if (count == 0) return;
       BlockContext context = context_of(run, trained);
       context.gradient_enters = gradient_enters;
-      Graph graph = block_graph(context, group, checkpointed && trained);
-      const BlockProfile walked = profile(graph);
-      stacks.push_back({at, count, trained, std::move(graph), walked});
+      stacks.push_back({at, count, trained, walked(block_graph(context, group, checkpointed && trained))});
     };
     const Dim frozen = std::clamp<Dim>(first_trained - first, 0, group.count);
     push(first, frozen, false, false);
@@ -83,42 +85,50 @@ bool any_window_mask(const BlockContext& context) {
   return false;
 }
 
+// What a description of an event is told to: `list` for contributions counted before, `term` for count x each x
+// ceil(product of factors / ranks), `saved` and `moment` for what a graph keeps.
+
 // Adds bytes only.
 struct ByteSink {
   Bytes bytes;
   void list(const Contributions&, Bytes total) { bytes += total; }
-  void one(const Contribution& c) { bytes += c.bytes(); }
-  void saved(const Graph&, const BlockProfile& p, std::int64_t layers) { bytes += p.saved * layers; }
-  void moment(const Graph&, const Moment& m, Phase, Component) { bytes += m.bytes; }
+  template <class... Factors>
+  void term(Component, std::int64_t each, std::int64_t ranks, std::int64_t count, const Factors&... factors) {
+    std::int64_t product = 1;
+    ((product = saturating_multiply(product, factors.value)), ...);
+    if (ranks > 1) product = divide_up(product, ranks);
+    bytes += Bytes(saturating_multiply(saturating_multiply(count, each), product));
+  }
+  void saved(const WalkedGraph& block, std::int64_t layers) { bytes += block.saved * layers; }
+  void moment(const WalkedGraph&, const Peak& peak, Phase, Component) { bytes += peak.bytes; }
 };
 
 // Keeps what the bytes are.
 struct ContributionSink {
   std::vector<Contribution> out;
   void list(const Contributions& list, Bytes) { out.insert(out.end(), list.begin(), list.end()); }
+  template <class... Factors>
+  void term(Component component, std::int64_t each, std::int64_t ranks, std::int64_t count, const Factors&... factors) {
+    one({component, each, {Factor(factors)...}, ranks, count});
+  }
   void one(const Contribution& c) {
     if (c.bytes().value != 0) out.push_back(c);
   }
-  void item(const Graph& graph, const LiveItem& live, std::int64_t times) {
-    Contribution c(live.component, live.size.multiplier * bytes_per_element(live.size.type), {}, 1, times);
+  void item(const SymbolTable& symbols, const LiveItem& live, std::int64_t times) {
+    Contribution c(live.component, constant_bytes(live.size), {}, 1, times);
     for (const Symbol s : live.size.symbols) {
-      if (s != Symbol::one) c.factors[c.factor_count++] = {name_of(s), graph.symbols()[s]};
+      if (s != Symbol::one) c.factors[c.factor_count++] = {name_of(s), symbols[s]};
     }
-    // A workspace may be no whole multiple of its size: then the bytes stand for themselves.
-    if (c.bytes() == live.bytes * times) {
-      one(c);
-    } else {
-      one({live.component, 1, {{"bytes", live.bytes.value}}, 1, times});
-    }
+    one(c);
   }
-  void saved(const Graph& graph, const BlockProfile&, std::int64_t layers) {
-    const LiveSet set = live_at(graph, Phase::saved, 0);
-    for (const LiveItem& live : set.items()) item(graph, live, layers);
+  void saved(const WalkedGraph& block, std::int64_t layers) {
+    const LiveSet set = live_at(block.graph, Phase::saved, 0);
+    for (const LiveItem& live : set.items()) item(block.symbols, live, layers);
   }
-  void moment(const Graph& graph, const Moment& m, Phase phase, Component gradients) {
-    const LiveSet set = live_at(graph, phase, m.op);
-    for (const LiveItem& live : set.items()) item(graph, live, 1);
-    one({gradients, 1, {{"G_running", m.parameter_gradients.value}}});
+  void moment(const WalkedGraph& block, const Peak& peak, Phase phase, Component gradients) {
+    const LiveSet set = live_at(block.graph, phase, peak.op);
+    for (const LiveItem& live : set.items()) item(block.symbols, live, 1);
+    term(gradients, 1, 1, 1, Factor{"G_running", peak.parameter_gradients.value});
   }
 };
 
@@ -133,8 +143,7 @@ bool is_block(EventKind k) {
   return k == EventKind::forward_block || k == EventKind::recompute_block || k == EventKind::backward_block;
 }
 
-Contributions other_contributions(const Run& run) {
-  Contributions out;
+void add_others(Contributions& out, const Run& run) {
   const TrainingChoice& t = run.training;
   // Token ids, labels and positions of the batch.
   out.add({Component::buffers,
@@ -151,55 +160,107 @@ Contributions other_contributions(const Run& run) {
              bytes_per_element(run.types.adapters),
              {{"P_adapter", run.inventory.adapters.value}}});
   }
-  return out;
+}
+
+std::int64_t accumulation_steps(const TrainingChoice& t, const LayoutChoice& layout, BatchSize batch) {
+  if (!t.global_batch) return 1;
+  const std::int64_t per_pass = saturating_multiply(batch.micro_batch, layout.dp);
+  return std::max<std::int64_t>(*t.global_batch / per_pass, 1);
+}
+
+void set_size(Run& run, const LayoutChoice& layout, BatchSize batch) {
+  run.layout = layout;
+  run.sharding = sharding_of(layout);
+  run.accumulation_steps = accumulation_steps(run.training, layout, batch);
+  run.training.micro_batch = batch.micro_batch;
+  run.training.sequence_length = batch.sequence_length;
+}
+
+void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize batch) {
+  w.symbols = sized(w.graph.widths(), framework, batch);
+  const ProductTable products = products_of(w.symbols);
+  w.input = w.profile.input.at(products);
+  w.saved = w.profile.saved.at(products);
+  w.forward_without_grad = w.profile.forward_without_grad.at(products);
+  w.forward_with_grad = w.profile.forward_with_grad.at(products);
+  w.backward = w.profile.backward.at(products);
 }
 
 }  // namespace
+
+Form form_of(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
+             BatchSize batch) {
+  Form form{sharding_of(layout).weights > 1, accumulation_steps(training, layout, batch) > 1, 0};
+  for (const LayerGroup& group : model.groups) {
+    for (const Mixer& mixer : group.mixers) {
+      const auto* attention = std::get_if<Attention>(&mixer);
+      if (attention != nullptr && attention->window > 0 && batch.sequence_length >= attention->window) {
+        ++form.filled_windows;
+      }
+    }
+  }
+  return form;
+}
 
 Run prepare(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
             Bytes cublas_workspace) {
   Run run;
   run.model = &model;
   run.training = training;
-  run.layout = layout;
-  run.sharding = sharding_of(layout);
+  set_size(run, layout, {training.micro_batch, training.sequence_length});
   run.framework = switches_for(training, run.sharding.weights > 1);
   run.types = state_types(training, run.framework);
   const std::vector<ParameterGroup> groups = parameter_groups(model);
   run.inventory = take_inventory(model, training, groups);
   run.adapter_targets = adapter_targets(training, groups);
-  const std::int64_t per_pass = saturating_multiply(training.micro_batch, layout.dp);
-  run.accumulation_steps = training.global_batch ? std::max<std::int64_t>(*training.global_batch / per_pass, 1) : 1;
   run.cublas_workspace = cublas_workspace;
   return run;
 }
 
 Step::Step(const Run& run)
     : run_(run),
-      embedding_(embedding_graph(context_of(run, true))),
-      head_(head_graph(context_of(run, true))),
-      embedding_profile_(profile(embedding_)),
-      head_profile_(profile(head_)),
+      embedding_(walked(embedding_graph(context_of(run, true)))),
+      head_(walked(head_graph(context_of(run, true)))),
+      stacks_(stacks_of(run, layers_of(*run.model))),
       layers_(layers_of(*run.model)) {
+  const BlockContext context = context_of(run_, true);
+  has_window_mask_ = any_window_mask(context);
+  stream_bytes_ = bytes_per_element(context.residual);
+  size_graphs();
+  fill_lists();
+}
+
+void Step::resize(const LayoutChoice& layout, BatchSize batch, Bytes cublas_workspace) {
+  set_size(run_, layout, batch);
+  run_.cublas_workspace = cublas_workspace;
+  size_graphs();
+  fill_lists();
+}
+
+void Step::size_graphs() {
+  const BatchSize batch{run_.training.micro_batch, run_.training.sequence_length};
+  size_graph(embedding_, run_.framework, batch);
+  size_graph(head_, run_.framework, batch);
+  for (LayerStack& stack : stacks_) size_graph(stack.block, run_.framework, batch);
+}
+
+void Step::fill_lists() {
+  for (Contributions* list : {&weights_, &states_, &gradients_, &temporaries_, &others_}) list->clear();
   add_weights(weights_, run_.inventory, run_.training, run_.types, run_.sharding);
   add_optimizer_states(states_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
   add_gradients(gradients_, run_.inventory, run_.types, run_.sharding);
   add_optimizer_temporaries(temporaries_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
-  others_ = other_contributions(run_);
+  add_others(others_, run_);
   weights_bytes_ = weights_.total();
   states_bytes_ = states_.total();
   gradients_bytes_ = gradients_.total();
   temporaries_bytes_ = temporaries_.total();
   others_bytes_ = others_.total();
-  stacks_ = stacks_of(run_, layers_);
-  const BlockContext context = context_of(run_, true);
-  has_window_mask_ = any_window_mask(context);
-  stream_bytes_ = bytes_per_element(context.residual);
 }
 
 bool Step::valid() const {
-  return !embedding_.overflowed() && !head_.overflowed() &&
-         std::none_of(stacks_.begin(), stacks_.end(), [](const LayerStack& s) { return s.graph.overflowed(); });
+  return !embedding_.graph.overflowed() && !head_.graph.overflowed() &&
+         std::none_of(stacks_.begin(), stacks_.end(), [](const LayerStack& s) { return s.block.graph.overflowed(); });
 }
 
 const LayerStack& Step::stack_of(std::int32_t layer) const {
@@ -232,13 +293,13 @@ template <class Sink>
 void Step::describe_gradients_done(Event event, Sink& sink) const {
   if (event.kind == EventKind::backward_head) return;
   const std::int64_t ranks = run_.sharding.gradients;
-  sink.one({kGradients, 1, {{"G_head", head_profile_.parameter_gradients.value}}, ranks});
+  sink.term(kGradients, 1, ranks, 1, Factor{"G_head", head_.profile.parameter_gradients.value});
   for (const LayerStack& stack : stacks_) {
     const Dim end = stack.first + stack.count;
     const Dim done = event.kind == EventKind::backward_embedding
                          ? stack.count
                          : std::clamp<Dim>(end - 1 - event.layer, 0, stack.count);
-    sink.one({kGradients, 1, {{"G_layer", stack.profile.parameter_gradients.value}}, ranks, done});
+    sink.term(kGradients, 1, ranks, done, Factor{"G_layer", stack.block.profile.parameter_gradients.value});
   }
 }
 
@@ -259,15 +320,14 @@ template <class Sink>
 void Step::describe_sharded(Event event, Sink& sink) const {
   if (run_.sharding.weights <= 1 || !(is_forward(event.kind) || is_backward(event.kind))) return;
   const std::int64_t bytes = bytes_per_element(run_.types.compute);
-  sink.one({Component::gathered_parameters, bytes, {{"P_root", run_.inventory.outside_layers.value}}});
+  sink.term(Component::gathered_parameters, bytes, 1, 1, Factor{"P_root", run_.inventory.outside_layers.value});
   const Params layer = run_.inventory.largest_layer;
   if (is_quantized(run_.types.base)) {
     const BlockFormat format = storage_of(run_.types.base);
-    sink.one({Component::gathered_parameters,
-              1,
-              {{"P_layer", divide_up(saturating_multiply(layer.value, format.bytes), format.elements)}}});
+    const std::int64_t packed = divide_up(saturating_multiply(layer.value, format.bytes), format.elements);
+    sink.term(Component::gathered_parameters, 1, 1, 1, Factor{"P_layer", packed});
   } else {
-    sink.one({Component::gathered_parameters, bytes, {{"P_layer", layer.value}}});
+    sink.term(Component::gathered_parameters, bytes, 1, 1, Factor{"P_layer", layer.value});
   }
 }
 
@@ -276,25 +336,22 @@ void Step::describe_running(Event event, Sink& sink) const {
   const Component gradients = run_.sharding.gradients > 1 ? Component::communication_buffers : kGradients;
   switch (event.kind) {
     case EventKind::forward_embedding:
-      sink.moment(embedding_, embedding_profile_.forward_with_grad, Phase::forward_with_grad, gradients);
-      return;
+      return sink.moment(embedding_, embedding_.forward_with_grad, Phase::forward_with_grad, gradients);
     case EventKind::forward_head:
-      sink.moment(head_, head_profile_.forward_with_grad, Phase::forward_with_grad, gradients);
-      return;
-    case EventKind::backward_head: sink.moment(head_, head_profile_.backward, Phase::backward, gradients); return;
-    case EventKind::backward_embedding:
-      sink.moment(embedding_, embedding_profile_.backward, Phase::backward, gradients);
-      return;
+      return sink.moment(head_, head_.forward_with_grad, Phase::forward_with_grad, gradients);
+    case EventKind::backward_head: return sink.moment(head_, head_.backward, Phase::backward, gradients);
+    case EventKind::backward_embedding: return sink.moment(embedding_, embedding_.backward, Phase::backward, gradients);
     default: break;
   }
   if (!is_block(event.kind)) return;
   const LayerStack& stack = stack_of(event.layer);
+  const WalkedGraph& block = stack.block;
   if (event.kind == EventKind::backward_block) {
-    sink.moment(stack.graph, stack.profile.backward, Phase::backward, gradients);
+    sink.moment(block, block.backward, Phase::backward, gradients);
   } else if (event.kind == EventKind::forward_block && (checkpoints() || !stack.trained)) {
-    sink.moment(stack.graph, stack.profile.forward_without_grad, Phase::forward_without_grad, gradients);
+    sink.moment(block, block.forward_without_grad, Phase::forward_without_grad, gradients);
   } else {
-    sink.moment(stack.graph, stack.profile.forward_with_grad, Phase::forward_with_grad, gradients);
+    sink.moment(block, block.forward_with_grad, Phase::forward_with_grad, gradients);
   }
 }
 
@@ -309,21 +366,17 @@ void Step::describe(Event event, Sink& sink) const {
   if (!is_forward(event.kind) && !is_backward(event.kind)) return;
   describe_sharded(event, sink);
   if (has_window_mask_) {
-    sink.one({Component::activations_attention,
-              bytes_per_element(run_.types.compute),
-              {{"b", run_.training.micro_batch},
-               {"s", run_.training.sequence_length},
-               {"s", run_.training.sequence_length}}});
+    const Factor length{"s", run_.training.sequence_length};
+    sink.term(Component::activations_attention, bytes_per_element(run_.types.compute), 1, 1,
+              Factor{"b", run_.training.micro_batch}, length, length);
   }
 
   const bool forward = is_forward(event.kind);
   const bool at_head = event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
-  const std::int64_t stream = stream_bytes_;
   const auto stream_term = [&](Component component, std::int64_t times) {
-    return Contribution(
-        component, stream,
-        {{"b", run_.training.micro_batch}, {"s", run_.training.sequence_length}, {"h", run_.model->hidden_size}}, 1,
-        times);
+    if (times == 0) return;
+    sink.term(component, stream_bytes_, 1, times, Factor{"b", run_.training.micro_batch},
+              Factor{"s", run_.training.sequence_length}, Factor{"h", run_.model->hidden_size});
   };
   for (const LayerStack& stack : stacks_) {
     const Dim below = at_head                ? stack.count
@@ -331,24 +384,26 @@ void Step::describe(Event event, Sink& sink) const {
                                              : 0;
     if (!stack.trained) continue;
     if (!checkpoints()) {
-      sink.saved(stack.graph, stack.profile, below);
+      sink.saved(stack.block, below);
       continue;
     }
     const bool own = is_block(event.kind) && event.layer >= stack.first && event.layer < stack.first + stack.count;
     const bool kept = run_.framework.keeps_stream_in_backward && !forward;
     const Dim above = kept && !at_head ? stack.count - below - (own ? 1 : 0) : 0;
-    sink.one(stream_term(Component::checkpoints, below + (own ? 1 : 0) + above));
-    sink.one(stream_term(Component::activation_gradients, above));
-    if (forward)
-      sink.one({Component::autocast_weights, 1, {{"W_cast", stack.profile.cached_weight_copies.value}}, 1, below});
+    stream_term(Component::checkpoints, below + (own ? 1 : 0) + above);
+    stream_term(Component::activation_gradients, above);
+    if (forward) {
+      sink.term(Component::autocast_weights, 1, 1, below,
+                Factor{"W_cast", stack.block.profile.cached_weight_copies.value});
+    }
   }
-  if (event.kind == EventKind::recompute_block) sink.one(stream_term(Component::activation_gradients, 1));
+  if (event.kind == EventKind::recompute_block) stream_term(Component::activation_gradients, 1);
   describe_running(event, sink);
 }
 
 Bytes Step::kept_per_layer(const LayerStack& stack) const {
   if (!stack.trained) return {};
-  return checkpoints() ? stack.profile.input : stack.profile.saved;
+  return checkpoints() ? stack.block.input : stack.block.saved;
 }
 
 Bytes Step::live(Event event) const {
@@ -363,15 +418,11 @@ std::vector<Contribution> Step::contributions(Event event) const {
   return sink.out;
 }
 
-Event Step::peak() const {
-  Event best{EventKind::steady};
-  Bytes most = live(best);
+Step::Highest Step::highest() const {
+  Highest best{{EventKind::steady}, live({EventKind::steady})};
   const auto consider = [&](Event event) {
     const Bytes bytes = live(event);
-    if (bytes > most) {
-      most = bytes;
-      best = event;
-    }
+    if (bytes > best.bytes) best = {event, bytes};
   };
   for (const EventKind kind : {EventKind::forward_embedding, EventKind::forward_head, EventKind::backward_head,
                                EventKind::gradient_reduction, EventKind::optimizer_step}) {
@@ -388,12 +439,6 @@ Event Step::peak() const {
     }
   }
   return best;
-}
-
-Flops Step::forward_flops() const {
-  Flops sum = head_profile_.flops;
-  for (const LayerStack& stack : stacks_) sum += stack.profile.flops * stack.count;
-  return sum;
 }
 
 }  // namespace vramplan

@@ -13,6 +13,7 @@
 
 #include "api.hpp"
 #include "catalogue.hpp"
+#include "vramplan/memory.hpp"
 #include "vramplan/planner.hpp"
 
 using namespace vramplan;
@@ -61,15 +62,19 @@ Figure plan_figure(double least, std::string_view name) {
           seconds_per_call(least, [&] { seen += static_cast<std::int64_t>(api::plan(request).size()); })};
 }
 
+// The memory of one rank as a search asks for it: each call another layout, batch and length.
 Figure evaluate_figure(double least, std::string_view id, Method method) {
   const ModelCard* card = find_model(shipped_catalogue(), id);
   if (card == nullptr) return {"evaluate " + std::string(id) + ": no such model", 0};
   PlanRequest request;
   request.training.method = method;
-  const TrainingChoice training = resolve_defaults(request).training;
-  const LayoutChoice layout = default_layout(8);
+  Evaluator evaluate(card->architecture, resolve_defaults(request).training);
+  constexpr std::int64_t kSizes = 16;
+  std::int64_t turn = 0;
   const auto call = [&] {
-    seen += evaluate(card->architecture, training, layout, nullptr).device.expected.value % 1024;
+    turn = (turn + 1) % kSizes;
+    const LayoutChoice layout = default_layout(turn + 2);
+    seen += evaluate(layout, {turn % 4 + 1, 512 * (turn + 1)}, nullptr).device.expected.value % 1024;
   };
   return {"evaluate " + std::string(id) + " " + std::string(name_of(method)), seconds_per_call(least, call)};
 }

@@ -251,6 +251,24 @@ TEST_CASE("fully sharded, a run on more ranks never needs more of each card, one
   });
 }
 
+// Searches keep the graphs and change sizes: that must be the same answer as one made from nothing.
+TEST_CASE("an evaluator that has seen other sizes answers as a fresh evaluation") {
+  for_everything([](const ModelArchitecture& model, const Choice& c) {
+    Evaluator evaluator(model, c.training);
+    for (const std::int64_t length : {64, 8192, 600}) {
+      for (const std::int64_t ranks : {1, 4}) {
+        TrainingChoice training = c.training;
+        training.sequence_length = length;
+        training.micro_batch = 3;
+        const MemoryEstimate now = evaluator(default_layout(ranks), {3, length}, nullptr);
+        const MemoryEstimate expected = evaluate(model, training, default_layout(ranks), nullptr);
+        CHECK(now.device == expected.device);
+        CHECK(now.peak == expected.peak);
+      }
+    }
+  });
+}
+
 TEST_CASE("recompute keeps no more activations than none does") {
   for_everything([](const ModelArchitecture& model, const Choice& c) {
     TrainingChoice none = c.training;

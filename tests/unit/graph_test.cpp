@@ -32,10 +32,14 @@ TensorId narrow(Graph& g, TensorId from, const OpTraits& traits = {}) {
   return g.apply({from}, kNarrow, kKept, traits);
 }
 
+ProductTable products() { return products_of(widths()); }
+Bytes bytes(const Polynomial& p) { return p.at(products()); }
+Peak peak(const Frontier& f) { return f.at(products()); }
+
 std::int64_t live_bytes(const Graph& g, Phase phase, std::int32_t op) {
   Bytes sum;
   const LiveSet alive = live_at(g, phase, op);
-  for (const LiveItem& item : alive.items()) sum += item.bytes;
+  for (const LiveItem& item : alive.items()) sum += bytes_of(item.size, g.widths());
   return sum.value;
 }
 
@@ -43,21 +47,29 @@ std::int64_t live_bytes(const Graph& g, Phase phase, std::int32_t op, Component 
   Bytes sum;
   const LiveSet alive = live_at(g, phase, op);
   for (const LiveItem& item : alive.items()) {
-    if (item.component == component) sum += item.bytes;
+    if (item.component == component) sum += bytes_of(item.size, g.widths());
   }
   return sum.value;
 }
 
-Workspace workspace(std::int64_t bytes) { return {Bytes(bytes), kNarrow, Component::working_memory}; }
+Workspace workspace(std::int32_t bytes) { return {Component::working_memory, {Size{{}, bytes, ElementType::int8}}}; }
+
+Polynomial operations(std::int64_t n) {
+  Polynomial p;
+  p.coefficient[static_cast<std::size_t>(Product::one)] = n;
+  return p;
+}
 
 // The two descriptions of the same moment agree.
 void check_consistent(const Graph& g) {
   const BlockProfile p = profile(g);
-  CHECK(live_bytes(g, Phase::saved, 0) == p.saved.value);
-  CHECK(live_bytes(g, Phase::forward_with_grad, p.forward_with_grad.op) == p.forward_with_grad.bytes.value);
-  CHECK(live_bytes(g, Phase::forward_without_grad, p.forward_without_grad.op) == p.forward_without_grad.bytes.value);
-  if (p.backward.op < 0) return;
-  CHECK(live_bytes(g, Phase::backward, p.backward.op) == (p.backward.bytes - p.backward.parameter_gradients).value);
+  CHECK(live_bytes(g, Phase::saved, 0) == bytes(p.saved).value);
+  CHECK(live_bytes(g, Phase::forward_with_grad, peak(p.forward_with_grad).op) == peak(p.forward_with_grad).bytes.value);
+  CHECK(live_bytes(g, Phase::forward_without_grad, peak(p.forward_without_grad).op) ==
+        peak(p.forward_without_grad).bytes.value);
+  if (peak(p.backward).op < 0) return;
+  CHECK(live_bytes(g, Phase::backward, peak(p.backward).op) ==
+        (peak(p.backward).bytes - peak(p.backward).parameter_gradients).value);
 }
 
 }  // namespace
@@ -67,14 +79,14 @@ TEST_CASE("a chain: what is saved stays through forward and goes as backward pas
   const TensorId y = narrow(g, g.input, {.saves = {g.input}});
   g.output = wide(g, y, {.saves = {y}});
   const BlockProfile p = profile(g);
-  CHECK(p.input == Bytes(100));
-  CHECK(p.saved == Bytes(110));
-  CHECK(p.forward_without_grad.bytes == Bytes(110));  // x and y; then x is dropped, and y and z are as many
-  CHECK(p.forward_without_grad.op == 0);
-  CHECK(p.forward_with_grad.bytes == Bytes(210));
-  CHECK(p.forward_with_grad.op == 1);
-  CHECK(p.backward.bytes == Bytes(220));  // x, y, gradient of z, gradient of y
-  CHECK(p.backward.op == 1);
+  CHECK(bytes(p.input) == Bytes(100));
+  CHECK(bytes(p.saved) == Bytes(110));
+  CHECK(peak(p.forward_without_grad).bytes == Bytes(110));  // x and y; then x is dropped, and y and z are as many
+  CHECK(peak(p.forward_without_grad).op == 0);
+  CHECK(peak(p.forward_with_grad).bytes == Bytes(210));
+  CHECK(peak(p.forward_with_grad).op == 1);
+  CHECK(peak(p.backward).bytes == Bytes(220));  // x, y, gradient of z, gradient of y
+  CHECK(peak(p.backward).op == 1);
   CHECK(live_bytes(g, Phase::backward, 0) == 210);  // x, gradient of y, gradient of x
   CHECK(live_bytes(g, Phase::backward, 1, Component::activation_gradients) == 110);
   CHECK(live_bytes(g, Phase::backward, 1, kKept) == 110);
@@ -87,9 +99,9 @@ TEST_CASE("nothing saved: forward holds two neighbours, backward only gradients"
   for (int i = 0; i < 5; ++i) x = wide(g, x);
   g.output = x;
   const BlockProfile p = profile(g);
-  CHECK(p.saved == Bytes(0));
-  CHECK(p.forward_with_grad.bytes == Bytes(200));
-  CHECK(p.backward.bytes == Bytes(200));
+  CHECK(bytes(p.saved) == Bytes(0));
+  CHECK(peak(p.forward_with_grad).bytes == Bytes(200));
+  CHECK(peak(p.backward).bytes == Bytes(200));
   check_consistent(g);
 }
 
@@ -100,14 +112,14 @@ TEST_CASE("a tensor that three operations save is one storage, and goes with the
   const TensorId v = narrow(g, g.input, {.saves = {g.input}});
   g.output = g.apply({q, k, v}, kWide, kKept);
   const BlockProfile p = profile(g);
-  CHECK(p.saved == Bytes(100));
+  CHECK(bytes(p.saved) == Bytes(100));
   CHECK(live_bytes(g, Phase::backward, 3) == 230);  // x, gradients of the output and of q, k, v
   CHECK(live_bytes(g, Phase::backward, 2) == 230);  // x, gradients of q, k, v and the first of x
   // x; gradients of q and k; two gradients of x, of which the second is added to the first and dropped.
   CHECK(live_bytes(g, Phase::backward, 1) == 320);
   CHECK(live_bytes(g, Phase::backward, 0) == 310);
-  CHECK(p.backward.bytes == Bytes(320));
-  CHECK(p.backward.op == 1);
+  CHECK(peak(p.backward).bytes == Bytes(320));
+  CHECK(peak(p.backward).op == 1);
   check_consistent(g);
 }
 
@@ -115,8 +127,8 @@ TEST_CASE("one operation that saves a tensor twice frees it once") {
   Graph g = start();
   g.output = g.apply({g.input, g.input}, kWide, kKept, {.saves = {g.input, g.input}});  // x * x
   const BlockProfile p = profile(g);
-  CHECK(p.saved == Bytes(100));
-  CHECK(p.backward.bytes == Bytes(400));  // x, gradient of the output, both gradients of x
+  CHECK(bytes(p.saved) == Bytes(100));
+  CHECK(peak(p.backward).bytes == Bytes(400));  // x, gradient of the output, both gradients of x
   check_consistent(g);
 }
 
@@ -127,7 +139,7 @@ TEST_CASE("an addition hands its gradient on without a copy") {
   const BlockProfile p = profile(g);
   CHECK(live_bytes(g, Phase::backward, 1) == 200);  // x and one gradient, of the sum, of x and of the branch
   CHECK(live_bytes(g, Phase::backward, 0) == 300);  // and what the branch gives to x
-  CHECK(p.backward.bytes == Bytes(300));
+  CHECK(peak(p.backward).bytes == Bytes(300));
   check_consistent(g);
 }
 
@@ -149,11 +161,11 @@ TEST_CASE("a gradient that others share is not written to: the sum takes a stora
 TEST_CASE("backward in place writes the gradient over the saved input") {
   Graph in_place = start();
   in_place.output = wide(in_place, in_place.input, {.saves = {in_place.input}, .gradient_in_place = true});
-  CHECK(profile(in_place).backward.bytes == Bytes(200));
+  CHECK(peak(profile(in_place).backward).bytes == Bytes(200));
   check_consistent(in_place);
   Graph apart = start();
   apart.output = wide(apart, apart.input, {.saves = {apart.input}});
-  CHECK(profile(apart).backward.bytes == Bytes(300));
+  CHECK(peak(profile(apart).backward).bytes == Bytes(300));
 }
 
 TEST_CASE("a view has no bytes, keeps its base alive and saves its base") {
@@ -162,10 +174,10 @@ TEST_CASE("a view has no bytes, keeps its base alive and saves its base") {
   const TensorId y = narrow(g, part, {.saves = {part}});
   g.output = wide(g, y);
   const BlockProfile p = profile(g);
-  CHECK(p.saved == Bytes(100));                                 // the whole storage of the base
-  CHECK(p.forward_without_grad.bytes == Bytes(110));            // x and y, while the part is read
+  CHECK(bytes(p.saved) == Bytes(100));                          // the whole storage of the base
+  CHECK(peak(p.forward_without_grad).bytes == Bytes(110));      // x and y, while the part is read
   CHECK(live_bytes(g, Phase::forward_without_grad, 2) == 110);  // y and z: the base went with the part
-  CHECK(p.forward_with_grad.bytes == Bytes(210));
+  CHECK(peak(p.forward_with_grad).bytes == Bytes(210));
   check_consistent(g);
 }
 
@@ -185,11 +197,11 @@ TEST_CASE("workspace lives while its operation runs") {
   const TensorId y = wide(g, g.input, {.forward = workspace(7), .backward = workspace(13)});
   g.output = wide(g, y);
   const BlockProfile p = profile(g);
-  CHECK(p.forward_with_grad.bytes == Bytes(207));
-  CHECK(p.forward_with_grad.op == 0);
+  CHECK(peak(p.forward_with_grad).bytes == Bytes(207));
+  CHECK(peak(p.forward_with_grad).op == 0);
   CHECK(live_bytes(g, Phase::forward_with_grad, 1) == 200);
-  CHECK(p.backward.bytes == Bytes(213));
-  CHECK(p.backward.op == 0);
+  CHECK(peak(p.backward).bytes == Bytes(213));
+  CHECK(peak(p.backward).op == 0);
   CHECK(live_bytes(g, Phase::backward, 1) == 200);
   CHECK(live_bytes(g, Phase::backward, 0, Component::working_memory) == 13);
   check_consistent(g);
@@ -206,22 +218,22 @@ TEST_CASE("a name that Python still holds keeps its tensor until there") {
     return g;
   };
   const Graph free = build(false);
-  CHECK(profile(free).forward_without_grad.bytes == Bytes(200));
+  CHECK(peak(profile(free).forward_without_grad).bytes == Bytes(200));
   const Graph held = build(true);
-  CHECK(profile(held).forward_without_grad.bytes == Bytes(300));
-  CHECK(profile(held).forward_without_grad.op == 2);
+  CHECK(peak(profile(held).forward_without_grad).bytes == Bytes(300));
+  CHECK(peak(profile(held).forward_without_grad).op == 2);
   check_consistent(held);
 }
 
 TEST_CASE("holding a tensor makes no gradient of it") {
-  const auto peak = [](bool held) {
+  const auto backward = [](bool held) {
     Graph g = start();
     const TensorId y = wide(g, g.input);
     g.output = wide(g, y);
     if (held) g.hold({y, kNoTensor});
-    return profile(g).backward.bytes;
+    return peak(profile(g).backward).bytes;
   };
-  CHECK(peak(true) == peak(false));
+  CHECK(backward(true) == backward(false));
 }
 
 TEST_CASE("held to the end: the block's input is there while its last operation runs") {
@@ -229,7 +241,7 @@ TEST_CASE("held to the end: the block's input is there while its last operation 
   g.output = wide(g, wide(g, wide(g, g.input)));
   g.hold_to_end(g.input);
   g.hold_to_end(g.output);
-  CHECK(profile(g).forward_without_grad.bytes == Bytes(300));
+  CHECK(peak(profile(g).forward_without_grad).bytes == Bytes(300));
   check_consistent(g);
 }
 
@@ -238,9 +250,9 @@ TEST_CASE("without gradients nothing is saved, and there is no backward") {
   const TensorId y = narrow(g, g.input, {.saves = {g.input}, .backward = workspace(1000)});
   g.output = wide(g, y, {.saves = {y}});
   const BlockProfile p = profile(g);
-  CHECK(p.saved == Bytes(0));
-  CHECK(p.forward_with_grad.bytes == p.forward_without_grad.bytes);
-  CHECK(p.backward.bytes == Bytes(0));
+  CHECK(bytes(p.saved) == Bytes(0));
+  CHECK(peak(p.forward_with_grad).bytes == peak(p.forward_without_grad).bytes);
+  CHECK(peak(p.backward).bytes == Bytes(0));
   CHECK(p.parameter_gradients == Bytes(0));
 }
 
@@ -250,10 +262,10 @@ TEST_CASE("forward of a checkpointed block drops what forward with gradients kee
   for (int i = 0; i < 4; ++i) x = wide(g, x, {.saves = {x}});
   g.output = x;
   const BlockProfile p = profile(g);
-  CHECK(p.forward_without_grad.bytes == Bytes(200));
-  CHECK(p.forward_with_grad.bytes == Bytes(500));
-  CHECK(p.saved == Bytes(400));
-  CHECK(p.backward.bytes == Bytes(600));  // four saved, two gradients
+  CHECK(peak(p.forward_without_grad).bytes == Bytes(200));
+  CHECK(peak(p.forward_with_grad).bytes == Bytes(500));
+  CHECK(bytes(p.saved) == Bytes(400));
+  CHECK(peak(p.backward).bytes == Bytes(600));  // four saved, two gradients
   check_consistent(g);
 }
 
@@ -262,10 +274,10 @@ TEST_CASE("what belongs to somebody else is not counted, but its gradient is") {
   g.input = g.external(kWide, Component::checkpoints, true);
   g.output = narrow(g, g.input, {.saves = {g.input}});
   const BlockProfile p = profile(g);
-  CHECK(p.input == Bytes(100));
-  CHECK(p.saved == Bytes(0));
-  CHECK(p.forward_with_grad.bytes == Bytes(10));
-  CHECK(p.backward.bytes == Bytes(110));
+  CHECK(bytes(p.input) == Bytes(100));
+  CHECK(bytes(p.saved) == Bytes(0));
+  CHECK(peak(p.forward_with_grad).bytes == Bytes(10));
+  CHECK(peak(p.backward).bytes == Bytes(110));
   check_consistent(g);
 }
 
@@ -276,9 +288,9 @@ TEST_CASE("gradients of parameters add up through backward and are told apart") 
   const BlockProfile p = profile(g);
   CHECK(p.parameter_gradients == Bytes(1050));
   // The last operation to run: x, gradients of y and x, both parameter gradients.
-  CHECK(p.backward.bytes == Bytes(100 + 10 + 100 + 1050));
-  CHECK(p.backward.op == 0);
-  CHECK(p.backward.parameter_gradients == Bytes(1050));
+  CHECK(peak(p.backward).bytes == Bytes(100 + 10 + 100 + 1050));
+  CHECK(peak(p.backward).op == 0);
+  CHECK(peak(p.backward).parameter_gradients == Bytes(1050));
   check_consistent(g);
 }
 
@@ -290,8 +302,8 @@ TEST_CASE("the gradient starts where training does") {
   const BlockProfile p = profile(g);
   CHECK(g.at(frozen).requires_grad == false);
   CHECK(g.at(trained).requires_grad);
-  CHECK(p.saved == Bytes(100));
-  CHECK(p.backward.bytes == Bytes(300));            // frozen, gradients of the output and of `trained`
+  CHECK(bytes(p.saved) == Bytes(100));
+  CHECK(peak(p.backward).bytes == Bytes(300));      // frozen, gradients of the output and of `trained`
   CHECK(live_bytes(g, Phase::backward, 1) == 200);  // frozen and the gradient of `trained`: the frozen input has none
   check_consistent(g);
 }
@@ -301,15 +313,15 @@ TEST_CASE("an operation that no gradient reaches does not run backward") {
   const TensorId side = wide(g, g.input, {.saves = {g.input}, .backward = workspace(1000)});
   (void)side;
   g.output = wide(g, g.input);
-  CHECK(profile(g).backward.bytes == Bytes(300));  // x saved by the side branch, two gradients
+  CHECK(peak(profile(g).backward).bytes == Bytes(300));  // x saved by the side branch, two gradients
 }
 
 TEST_CASE("FLOPs and cached copies of weights add up") {
   Graph g = start();
-  g.output = wide(g, wide(g, g.input, {.flops = Flops(3)}), {.flops = Flops(4)});
+  g.output = wide(g, wide(g, g.input, {.flops = operations(3)}), {.flops = operations(4)});
   g.cache_weight_copy(Bytes(8));
   g.cache_weight_copy(Bytes(2));
-  CHECK(profile(g).flops == Flops(7));
+  CHECK(profile(g).flops == operations(7));
   CHECK(profile(g).cached_weight_copies == Bytes(10));
 }
 
@@ -323,4 +335,37 @@ TEST_CASE("a graph that is too large says so") {
   Graph many = start();
   many.run({many.input, many.input, many.input, many.input, many.input, many.input, many.input}, {}, {});
   CHECK(many.overflowed());
+}
+
+TEST_CASE("a size is a polynomial of batch and length") {
+  SymbolTable table = widths();
+  const Size scores{{Symbol::b, Symbol::h, Symbol::s, Symbol::w}, 3, ElementType::bf16};
+  table[Symbol::b] = 2;
+  table[Symbol::s] = 7;
+  table[Symbol::w] = 5;
+  const auto polynomial = polynomial_of(scores, table);
+  REQUIRE(polynomial.has_value());
+  CHECK(polynomial->at(products_of(table)) == Bytes(2 * 3 * 100 * (2 * 7 * 5)));
+  CHECK(bytes_of(scores.halved(), table) == Bytes(3 * 100 * (2 * 7 * 5)));
+  CHECK_FALSE(polynomial_of(Size{{Symbol::b, Symbol::b, Symbol::s, Symbol::one}}, table).has_value());
+}
+
+TEST_CASE("the highest moment depends on batch and length: each size finds its own") {
+  SymbolTable table = widths();
+  Graph g(table);
+  const Size tokens{{Symbol::b, Symbol::s, Symbol::one, Symbol::one}, 1, ElementType::int8};
+  g.input = g.tensor(kNarrow, kKept, false);
+  const TensorId fixed = g.apply({g.input}, kWide, kKept);  // 110 whatever the batch
+  g.output = g.apply({g.input}, tokens, kKept);
+  g.hold({fixed});
+  const BlockProfile p = profile(g);
+  const auto at = [&](std::int64_t b) {
+    table[Symbol::b] = b;
+    table[Symbol::s] = 10;
+    return p.forward_without_grad.at(products_of(table));
+  };
+  CHECK(at(1).bytes == Bytes(100 + 10 + 10));
+  CHECK(at(50).bytes == Bytes(100 + 10 + 500));
+  // So large that plain arithmetic would wrap: saturates instead.
+  CHECK(at(kSaturated / 2).bytes == Bytes(kSaturated));
 }

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 
 #include "vramplan/element_type.hpp"
@@ -101,6 +102,7 @@ inline constexpr std::size_t kSymbolCount = static_cast<std::size_t>(Symbol::n) 
 
 struct SymbolTable {
   std::array<std::int64_t, kSymbolCount> value{};
+  std::int64_t window = 0;  // the longest that w may be; 0: as long as the sequence
   constexpr std::int64_t& operator[](Symbol s) { return value[static_cast<std::size_t>(s)]; }
   constexpr std::int64_t operator[](Symbol s) const { return value[static_cast<std::size_t>(s)]; }
 };
@@ -109,6 +111,7 @@ struct Size {
   std::array<Symbol, 4> symbols{Symbol::one, Symbol::one, Symbol::one, Symbol::one};
   std::int32_t multiplier = 1;
   ElementType type = ElementType::bf16;
+  std::int32_t divisor = 1;  // divides multiplier x bytes of an element
 
   friend constexpr bool operator==(const Size&, const Size&) = default;
   [[nodiscard]] constexpr Size as(ElementType t) const {
@@ -121,15 +124,78 @@ struct Size {
     other.multiplier *= n;
     return other;
   }
+  // Half of it, in bytes: rotary positions turn half a head at a time.
+  [[nodiscard]] constexpr Size halved() const {
+    Size other = *this;
+    other.divisor *= 2;
+    return other;
+  }
 };
 
+// The part of a size that no symbol stands for.
+[[nodiscard]] constexpr std::int64_t constant_bytes(const Size& size) {
+  return bytes_per_element(size.type) * size.multiplier / size.divisor;
+}
+
 [[nodiscard]] constexpr Bytes bytes_of(const Size& size, const SymbolTable& table) {
-  Bytes bytes(bytes_per_element(size.type) * size.multiplier);
+  Bytes bytes(constant_bytes(size));
   for (const Symbol s : size.symbols) {
     if (s != Symbol::one) bytes = bytes * table[s];
   }
   return bytes;
 }
+
+// Batch and length change from one question to the next; widths do not. So bytes are kept as a polynomial of these
+// products, and a block is walked once for all batches and lengths.
+enum class Product : std::uint8_t { one, b, s, bs, bsc, bsw, bss, ss };
+inline constexpr std::size_t kProductCount = static_cast<std::size_t>(Product::ss) + 1;
+
+// The values of the products for one batch and length.
+struct ProductTable {
+  std::array<std::int64_t, kProductCount> value{};
+};
+[[nodiscard]] constexpr ProductTable products_of(const SymbolTable& t) {
+  const std::int64_t b = t[Symbol::b];
+  const std::int64_t s = t[Symbol::s];
+  const std::int64_t bs = saturating_multiply(b, s);
+  return {{1, b, s, bs, saturating_multiply(b, t[Symbol::sc]), saturating_multiply(bs, t[Symbol::w]),
+           saturating_multiply(bs, s), saturating_multiply(s, s)}};
+}
+
+struct Polynomial {
+  std::array<std::int64_t, kProductCount> coefficient{};
+
+  friend constexpr bool operator==(const Polynomial&, const Polynomial&) = default;
+  constexpr Polynomial& operator+=(const Polynomial& other) {
+    for (std::size_t i = 0; i < kProductCount; ++i) coefficient[i] += other.coefficient[i];
+    return *this;
+  }
+  constexpr Polynomial& operator-=(const Polynomial& other) {
+    for (std::size_t i = 0; i < kProductCount; ++i) coefficient[i] -= other.coefficient[i];
+    return *this;
+  }
+  friend constexpr Polynomial operator*(Polynomial a, std::int64_t n) {
+    for (std::int64_t& c : a.coefficient) c = saturating_multiply(c, n);
+    return a;
+  }
+  friend constexpr Polynomial operator+(Polynomial a, const Polynomial& b) { return a += b; }
+  // Never more than the other, whatever batch and length are.
+  [[nodiscard]] constexpr bool at_most(const Polynomial& other) const {
+    for (std::size_t i = 0; i < kProductCount; ++i) {
+      if (coefficient[i] > other.coefficient[i]) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] constexpr Bytes at(const ProductTable& products) const {
+    Bytes sum;
+    for (std::size_t i = 0; i < kProductCount; ++i) sum += Bytes(products.value[i]) * coefficient[i];
+    return sum;
+  }
+};
+
+// The bytes of a size as a polynomial; nothing when batch and length occur in a product that Product lacks.
+// A coefficient ends at 2^52: far more than any GPU holds, and sums of a few hundred of them stay whole numbers.
+[[nodiscard]] std::optional<Polynomial> polynomial_of(const Size& size, const SymbolTable& widths);
 
 // Part of a component, with the factors that make it: count x multiplier x ceil(product of factors / divisor). The
 // planner adds the bytes; the report writes the same factors as a notation.
@@ -165,6 +231,7 @@ struct Contribution {
 // Contributions without allocation: an evaluation makes a few dozen.
 class Contributions {
  public:
+  constexpr void clear() { count_ = 0; }
   constexpr void add(const Contribution& c) {
     if (count_ < items_.size() && c.multiplier != 0) items_[count_++] = c;
   }

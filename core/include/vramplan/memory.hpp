@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "vramplan/catalogue.hpp"
@@ -23,6 +24,24 @@ struct MemoryEstimate {
 
 // `gpu` may be nullptr: no card chosen.
 [[nodiscard]] MemoryEstimate estimate_memory(const Step& step, const Gpu* gpu);
+
+// Memory of one rank of a run in many sizes, as searches ask for it: layouts, batches and lengths come and go, model
+// and training stay. Graphs are built once for each form that comes up.
+class Evaluator {
+ public:
+  // `training` with its defaults resolved; the model must outlive the evaluator.
+  Evaluator(const ModelArchitecture& model, TrainingChoice training) : model_(&model), training_(std::move(training)) {}
+
+  // Valid until the next call. `cublas_workspace`: of the card (device.hpp).
+  [[nodiscard]] const Step& step(const LayoutChoice& layout, BatchSize batch, Bytes cublas_workspace);
+  [[nodiscard]] MemoryEstimate operator()(const LayoutChoice& layout, BatchSize batch, const Gpu* gpu);
+  [[nodiscard]] const TrainingChoice& training() const { return training_; }
+
+ private:
+  const ModelArchitecture* model_;
+  TrainingChoice training_;
+  std::vector<std::pair<Form, Step>> steps_;
+};
 
 // How sure a number is: by definition, by a model of a kernel or framework, or by measurement.
 enum class Certainty : std::uint8_t { exact, modelled, measured };

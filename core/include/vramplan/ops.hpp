@@ -30,7 +30,7 @@ inline constexpr TensorId kNoTensor = -1;
 
 struct Tensor {
   Size size;
-  Bytes bytes;
+  Polynomial bytes;
   Component component = Component::working_memory;  // where it counts when it is saved for backward
   bool requires_grad = false;
   bool external = false;         // owned by somebody else: counted there
@@ -39,11 +39,23 @@ struct Tensor {
   std::int16_t first_save = -1;  // the earliest operation that saves it; -1: not saved
 };
 
-// A temporary that lives only while its operation runs.
+// Temporaries that live only while their operation runs.
 struct Workspace {
-  Bytes bytes;
-  Size size;
+  static constexpr std::size_t kMaxSizes = 6;
   Component component = Component::working_memory;
+  std::array<Size, kMaxSizes> sizes{};
+  std::uint8_t count = 0;
+
+  constexpr Workspace() = default;
+  constexpr Workspace(Component c, std::initializer_list<Size> list) : component(c) {
+    for (const Size& size : list) add(size);
+  }
+  // More than fit make the graph overflow.
+  constexpr void add(const Size& size) {
+    if (count < kMaxSizes) sizes[count] = size;
+    ++count;
+  }
+  [[nodiscard]] std::span<const Size> items() const { return {sizes.data(), count}; }
 };
 
 struct Op {
@@ -57,8 +69,9 @@ struct Op {
   bool passes_gradient = false;    // backward hands the output's gradient on unchanged (additions, views)
   bool gradient_in_place = false;  // backward writes the input's gradient over the saved input
   Workspace forward, backward;
-  Bytes parameter_gradients;  // made in backward and kept until the optimizer has run
-  Flops flops;                // of one forward pass
+  Polynomial forward_bytes, backward_bytes;  // of the workspaces
+  Bytes parameter_gradients;                 // made in backward and kept until the optimizer has run
+  Polynomial flops;                          // of one forward pass
 };
 
 // What a caller of `Graph::apply` says about an operation besides its inputs and output.
@@ -69,7 +82,7 @@ struct OpTraits {
   Workspace forward = {};
   Workspace backward = {};
   Bytes parameter_gradients = {};
-  Flops flops = {};
+  Polynomial flops = {};
 };
 
 class Graph {
@@ -77,7 +90,7 @@ class Graph {
   static constexpr std::size_t kMaxTensors = 320;
   static constexpr std::size_t kMaxOps = 288;
 
-  explicit Graph(const SymbolTable& symbols);
+  explicit Graph(const SymbolTable& widths);
 
   TensorId tensor(Size size, Component component, bool requires_grad);
   // A tensor that exists before the block runs.
@@ -101,12 +114,14 @@ class Graph {
   void cache_weight_copy(Bytes bytes) { cached_weight_copies_ += bytes; }
 
   [[nodiscard]] const Tensor& at(TensorId t) const { return tensors_[index(t)]; }
-  [[nodiscard]] const SymbolTable& symbols() const { return symbols_; }
+  [[nodiscard]] const SymbolTable& widths() const { return widths_; }
   [[nodiscard]] std::span<const Tensor> tensors() const { return tensors_; }
   [[nodiscard]] std::span<const Op> ops() const { return ops_; }
   [[nodiscard]] Bytes cached_weight_copies() const { return cached_weight_copies_; }
   [[nodiscard]] bool overflowed() const { return overflowed_; }
-  [[nodiscard]] Bytes size_in_bytes(const Size& size) const { return bytes_of(size, symbols_); }
+  // Of a size in which neither batch nor length occurs: parameters and their gradients.
+  [[nodiscard]] Bytes size_in_bytes(const Size& size) const { return bytes_of(size, widths_); }
+  [[nodiscard]] Polynomial polynomial(const Size& size);
 
   TensorId input = kNoTensor;
   TensorId output = kNoTensor;
@@ -114,30 +129,49 @@ class Graph {
  private:
   void used_by(TensorId t, std::int16_t op);
   static std::size_t index(TensorId t) { return static_cast<std::size_t>(t); }
-  SymbolTable symbols_;
+  Polynomial total(const Workspace& workspace);
+  SymbolTable widths_;
   std::vector<Tensor> tensors_;
   std::vector<Op> ops_;
   Bytes cached_weight_copies_;
   bool overflowed_ = false;
 };
 
-// A moment inside a block: the most bytes alive, and after how many operations.
+// A moment inside a block: what is alive, and after how many operations.
 struct Moment {
-  Bytes bytes;
+  Polynomial bytes;
   std::int32_t op = -1;
   Bytes parameter_gradients;  // of these bytes, gradients of parameters made so far
+};
+// The same for one batch and length.
+struct Peak {
+  Bytes bytes{};
+  std::int32_t op = -1;
+  Bytes parameter_gradients{};
+};
+
+// The moments of a phase that are highest for some batch and length: all others stay below one of these.
+class Frontier {
+ public:
+  void consider(const Moment& moment);
+  // The highest; of equals the first.
+  [[nodiscard]] Peak at(const ProductTable& products) const;
+
+ private:
+  std::vector<Moment> moments_;
+  Polynomial ceiling_;  // of all of them, coefficient by coefficient
 };
 
 // What walking a block gives. Parameter gradients are counted apart because they outlive the block.
 struct BlockProfile {
-  Bytes input;  // the residual stream that enters: what a checkpoint keeps
-  Bytes saved;  // kept for backward when the block runs with gradients, the input included if it is saved
-  Moment forward_without_grad;  // inside forward, nothing saved
-  Moment forward_with_grad;     // inside forward, saved tensors kept
-  Moment backward;              // inside backward, saved tensors and parameter gradients included
+  Polynomial input;  // the residual stream that enters: what a checkpoint keeps
+  Polynomial saved;  // kept for backward when the block runs with gradients, the input included if it is saved
+  Frontier forward_without_grad;  // inside forward, nothing saved
+  Frontier forward_with_grad;     // inside forward, saved tensors kept
+  Frontier backward;              // inside backward, saved tensors and parameter gradients included
   Bytes parameter_gradients;
   Bytes cached_weight_copies;
-  Flops flops;
+  Polynomial flops;
 };
 
 [[nodiscard]] BlockProfile profile(const Graph& graph);
@@ -147,19 +181,15 @@ enum class Phase : std::uint8_t { forward_without_grad, forward_with_grad, backw
 struct LiveItem {
   Component component;
   Size size;
-  Bytes bytes;
 };
 class LiveSet {
  public:
-  void add(Component component, const Size& size, Bytes bytes) {
-    if (count_ < items_.size()) items_[count_++] = {component, size, bytes};
-  }
-  [[nodiscard]] std::span<const LiveItem> items() const& { return {items_.data(), count_}; }
+  void add(Component component, const Size& size) { items_.push_back({component, size}); }
+  [[nodiscard]] std::span<const LiveItem> items() const& { return items_; }
   std::span<const LiveItem> items() const&& = delete;  // they live in the set
 
  private:
-  std::array<LiveItem, 1024> items_;
-  std::size_t count_ = 0;
+  std::vector<LiveItem> items_;
 };
 [[nodiscard]] LiveSet live_at(const Graph& graph, Phase phase, std::int32_t op);
 
@@ -176,8 +206,7 @@ struct AdapterSettings {
 struct BlockContext {
   const ModelArchitecture* model = nullptr;
   FrameworkSwitches framework;
-  Dim micro_batch = 1;
-  Dim sequence_length = 1;
+  Dim sequence_length = 1;  // only to see which windows it fills
   Dim rank = 0;
   ElementType compute = ElementType::bf16;    // of matrix products
   ElementType residual = ElementType::bf16;   // of the stream between blocks
@@ -194,8 +223,14 @@ struct BlockContext {
   AdapterSettings adapter;
 };
 
-// The symbols of a layer (of no layer when `group` is null: batch, sequence, widths outside the blocks).
-[[nodiscard]] SymbolTable symbols_for(const BlockContext& context, const LayerGroup* group);
+// The widths of a layer (of no layer when `group` is null: those outside the blocks). Batch and length are left open.
+[[nodiscard]] SymbolTable widths_for(const BlockContext& context, const LayerGroup* group);
+// The same with batch and length, and what follows from them.
+struct BatchSize {
+  Dim micro_batch = 1;
+  Dim sequence_length = 1;
+};
+[[nodiscard]] SymbolTable sized(SymbolTable widths, const FrameworkSwitches& framework, BatchSize batch);
 
 // Transformers gives SDPA a mask where a window cuts the sequence: then the fused kernel is the one that takes masks,
 // and it wants keys and values for every query head (masking_utils.py, sdpa_attention.py).

@@ -69,18 +69,38 @@ struct Run {
 [[nodiscard]] Run prepare(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
                           Bytes cublas_workspace);
 
+// What decides how the graphs of a run look, besides the model and the training. Runs of one form differ in sizes only.
+struct Form {
+  bool sharded = false;      // weights are divided over ranks
+  bool accumulates = false;  // gradients of earlier micro-batches are there already
+  Dim filled_windows = 0;    // attention windows that the sequence fills
+  friend constexpr bool operator==(const Form&, const Form&) = default;
+};
+[[nodiscard]] Form form_of(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
+                           BatchSize batch);
+
+// A graph with its walk, and both for one batch and length.
+struct WalkedGraph {
+  Graph graph;
+  BlockProfile profile;
+  SymbolTable symbols{};
+  Bytes input{}, saved{};
+  Peak forward_without_grad{}, forward_with_grad{}, backward{};
+};
+
 // A run of identical layers, walked once.
 struct LayerStack {
   Dim first = 0;  // index of its first layer
   Dim count = 0;
   bool trained = true;  // gradients flow through it
-  Graph graph;
-  BlockProfile profile;
+  WalkedGraph block;
 };
 
 class Step {
  public:
   explicit Step(const Run& run);
+  // The same run in another size: the graphs stay, so the new size must have the same form.
+  void resize(const LayoutChoice& layout, BatchSize batch, Bytes cublas_workspace);
 
   [[nodiscard]] const Run& run() const { return run_; }
   // All events of one step in order.
@@ -89,17 +109,22 @@ class Step {
   [[nodiscard]] Bytes live(Event event) const;
   // The event at which most is alive. Within a stack only the ends can be highest: what is alive changes by the same
   // number of bytes from layer to layer.
-  [[nodiscard]] Event peak() const;
+  [[nodiscard]] Event peak() const { return highest().event; }
+  struct Highest {
+    Event event;
+    Bytes bytes;
+  };
+  [[nodiscard]] Highest highest() const;
   // What those bytes are: adds up to `live(event)`.
   [[nodiscard]] std::vector<Contribution> contributions(Event event) const;
   [[nodiscard]] const std::vector<LayerStack>& stacks() const { return stacks_; }
   // What one layer of the stack keeps from its forward to its backward: its input, or all that it saves.
   [[nodiscard]] Bytes kept_per_layer(const LayerStack& stack) const;
-  // FLOPs of one micro-batch on this rank, forward only.
-  [[nodiscard]] Flops forward_flops() const;
   [[nodiscard]] bool valid() const;
 
  private:
+  void size_graphs();
+  void fill_lists();
   template <class Sink>
   void describe(Event event, Sink& sink) const;
   template <class Sink>
@@ -116,9 +141,7 @@ class Step {
   Run run_;
   Contributions weights_, states_, gradients_, temporaries_, others_;
   Bytes weights_bytes_, states_bytes_, gradients_bytes_, temporaries_bytes_, others_bytes_;
-  Graph embedding_;
-  Graph head_;
-  BlockProfile embedding_profile_, head_profile_;
+  WalkedGraph embedding_, head_;
   std::vector<LayerStack> stacks_;
   Dim layers_ = 0;
   bool has_window_mask_ = false;

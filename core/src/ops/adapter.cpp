@@ -17,7 +17,7 @@ TensorId small_linear(Graph& g, const BlockContext& c, TensorId x, Width in, Wid
   if (!casts) add_parameter_gradient(g, c, weight, traits);
   const Size tokens{{Symbol::b, Symbol::s, w.per_token, Symbol::one}, 1, ElementType::int8};
   const std::int64_t elements = g.size_in_bytes(weight).value / bytes_per_element(c.adapter.type);
-  traits.flops = Flops(saturating_multiply(g.size_in_bytes(tokens).value, elements)) * 2;
+  traits.flops = g.polynomial(tokens) * elements * 2;
   const TensorId result = g.tensor(token_size(out, g.at(entered).size.type, w.per_token), kAdapter, true);
   if (casts) {
     g.run({entered, copied}, {result}, traits);
@@ -39,21 +39,20 @@ TensorId dropout(Graph& g, TensorId x) {
 
 // DoRA takes the norm of the merged weight at every pass (peft/tuners/lora/dora.py): the update as a matrix comes from
 // an identity of in x in, and the weight, the scaled update and their sum exist together.
-Workspace merged_weight(const Graph& g, const BlockContext& c, const Linear& w) {
+Workspace merged_weight(const BlockContext& c, const Linear& w) {
   const Size identity{
       {w.in.symbol, w.in.symbol, Symbol::one, Symbol::one}, w.in.multiplier * w.in.multiplier, c.adapter.type};
   const Size weight{
       {w.in.symbol, w.out.symbol, Symbol::one, Symbol::one}, w.in.multiplier * w.out.multiplier, c.adapter.type};
   const Size update = c.framework.autocast ? weight.as(c.compute) : weight;
-  return {g.size_in_bytes(identity) + g.size_in_bytes(weight) * 2 + g.size_in_bytes(update) * 2, weight,
-          Component::working_memory};
+  return {Component::working_memory, {identity, weight.times(2), update.times(2)}};
 }
 
 // base + (m - 1) * base + m * update, with m = magnitude / norm: m is trained, so that both sides of its products are
 // kept.
 TensorId dora(Graph& g, const BlockContext& c, TensorId base, TensorId update, const Linear& w) {
   const Size wide = g.at(base).size.as(c.adapter.type);
-  OpTraits magnitude{.saves = {base}, .forward = merged_weight(g, c, w)};
+  OpTraits magnitude{.saves = {base}, .forward = merged_weight(c, w)};
   add_parameter_gradient(
       g, c, Size{{w.out.symbol, Symbol::one, Symbol::one, Symbol::one}, w.out.multiplier, c.adapter.type}, magnitude);
   const TensorId scaled_base = g.tensor(wide, kAdapter, true);

@@ -12,14 +12,13 @@ ElementType wider(ElementType a, ElementType b) { return bytes_per_element(a) >=
 // x * cos + rotate_half(x) * sin. The tables have the type of the residual stream and are shared by all layers.
 TensorId rotary(Graph& g, const BlockContext& c, TensorId x) {
   const Size size = g.at(x).size;
-  const Bytes half(g.at(x).bytes.value / 2);
   if (c.framework.rotary == RotaryKernel::fused) return x;
   const ElementType type =
       c.framework.rotary == RotaryKernel::composite_fp32 ? ElementType::fp32 : wider(size.type, c.residual);
   const TensorId straight = g.apply({x}, size.as(type), kAttention);
   const TensorId turned = g.apply({x}, size, kAttention,
-                                  {.forward = {half, size, Component::working_memory},
-                                   .backward = {half + g.at(x).bytes, size, Component::working_memory}});
+                                  {.forward = {Component::working_memory, {size.halved()}},
+                                   .backward = {Component::working_memory, {size.halved(), size}}});
   const TensorId turned_sin = g.apply({turned}, size.as(type), kAttention);
   g.hold({turned});
   const TensorId rotated = add(g, straight, turned_sin);
@@ -66,9 +65,9 @@ TensorId eager_kernel(Graph& g, const BlockContext& c, const Heads& in) {
 // (csrc/flash_attn/flash_api.cpp, mha_bwd).
 Workspace flash_backward(const Graph& g, const Heads& in) {
   const Size q = g.at(in.q).size;
-  Bytes bytes = g.size_in_bytes(q.as(ElementType::fp32));
-  if (in.grouped) bytes += g.at(in.q).bytes * 2;
-  return {bytes, q.as(ElementType::fp32), Component::working_memory};
+  Workspace workspace(Component::working_memory, {q.as(ElementType::fp32)});
+  if (in.grouped) workspace.add(q.times(2));
+  return workspace;
 }
 
 TensorId flash_kernel(Graph& g, const BlockContext& c, Heads in) {
@@ -84,9 +83,7 @@ TensorId flash_kernel(Graph& g, const BlockContext& c, Heads in) {
       g.tensor({{Symbol::b, Symbol::s, Symbol::a, Symbol::one}, 1, ElementType::fp32}, kAttention, false);
   const Size flop_size{{Symbol::b, Symbol::s, Symbol::w, Symbol::q}, 4, ElementType::int8};
   g.run({in.q, in.k, in.v}, {out, row},
-        {.saves = {in.q, in.k, in.v, out, row},
-         .backward = flash_backward(g, in),
-         .flops = Flops(g.size_in_bytes(flop_size).value)});
+        {.saves = {in.q, in.k, in.v, out, row}, .backward = flash_backward(g, in), .flops = g.polynomial(flop_size)});
   g.hold({in.q, in.k, in.v});
   return out;
 }

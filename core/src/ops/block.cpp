@@ -71,7 +71,7 @@ TensorId sequential_block(Graph& g, const BlockContext& c, const LayerGroup& gro
 }  // namespace
 
 Graph block_graph(const BlockContext& c, const LayerGroup& group, bool checkpointed) {
-  Graph g(symbols_for(c, &group));
+  Graph g(widths_for(c, &group));
   const Size stream = token_size({Symbol::h}, c.residual);
   g.input = checkpointed ? g.external(stream, Component::checkpoints, c.gradient_enters)
                          : g.tensor(stream, Component::activations_residual, c.gradient_enters);

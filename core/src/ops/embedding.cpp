@@ -5,17 +5,13 @@ namespace vramplan {
 
 Graph embedding_graph(const BlockContext& c) {
   using namespace ops;
-  Graph g(symbols_for(c, nullptr));
+  Graph g(widths_for(c, nullptr));
   const Size table{{Symbol::V, Symbol::h, Symbol::one, Symbol::one}, 1, c.gradients};
-  const Bytes gradient = c.trains_leftovers ? g.size_in_bytes(table) : Bytes{};
   // A tied table has its gradient already, from the head: the second one is added and dropped.
   const bool adds = c.model->tie_word_embeddings || c.accumulates;
   OpTraits traits;
-  if (adds) {
-    traits.backward = {gradient, table, Component::working_memory};
-  } else {
-    traits.parameter_gradients = gradient;
-  }
+  if (c.trains_leftovers && adds) traits.backward = {Component::working_memory, {table}};
+  if (c.trains_leftovers && !adds) traits.parameter_gradients = g.size_in_bytes(table);
   g.output = g.tensor(token_size({Symbol::h}, c.residual), Component::activations_embedding, c.gradient_enters);
   g.run({}, {g.output}, traits);
   g.hold_to_end(g.output);

@@ -20,10 +20,10 @@ class ForwardWalk {
   }
 
   // Runs operation i and answers the bytes alive while it runs; `settle` then drops what nobody needs any more.
-  Bytes run(std::size_t i) {
+  Polynomial run(std::size_t i) {
     const Op& op = graph_.ops()[i];
     for (std::size_t k = 0; k < op.output_count; ++k) make(op.outputs[k]);
-    return live_ + op.forward.bytes;
+    return live_ + op.forward_bytes;
   }
   void settle(std::size_t i) {
     const Op& op = graph_.ops()[i];
@@ -52,7 +52,7 @@ class ForwardWalk {
 
   const Graph& graph_;
   bool with_grad_;
-  Bytes live_;
+  Polynomial live_;
   std::array<bool, Graph::kMaxTensors> alive_;
 };
 
@@ -69,11 +69,11 @@ class BackwardWalk {
     if (graph.output != kNoTensor && graph.at(graph.output).requires_grad) assign(graph.output, make(graph.output));
   }
 
-  Bytes run(std::size_t i) {
+  Polynomial run(std::size_t i) {
     const Op& op = graph_.ops()[i];
     active_ = receives_gradient(op);
     if (!active_) return live_;
-    live_ += op.parameter_gradients;
+    live_.coefficient[static_cast<std::size_t>(Product::one)] += op.parameter_gradients.value;
     parameter_gradients_ += op.parameter_gradients;
     const std::int16_t passed = op.passes_gradient ? gradient_of_[at(op.outputs[0])] : kNone;
     for (std::size_t k = 0; k < op.input_count; ++k) {
@@ -85,12 +85,12 @@ class BackwardWalk {
         live_ -= graph_.at(id).bytes;
       }
     }
-    return live_ + op.backward.bytes;
+    return live_ + op.backward_bytes;
   }
   void settle(std::size_t i) {
     const Op& op = graph_.ops()[i];
     live_ -= merged_;  // second gradients have been added in place
-    merged_ = Bytes{};
+    merged_ = Polynomial{};
     dying_count_ = 0;
     for (std::size_t k = 0; k < op.output_count && active_; ++k) release(op.outputs[k]);
     for (std::size_t k = 0; k < op.saved_count; ++k) {
@@ -156,7 +156,8 @@ class BackwardWalk {
   }
 
   const Graph& graph_;
-  Bytes live_, merged_, parameter_gradients_;
+  Polynomial live_, merged_;
+  Bytes parameter_gradients_;
   bool active_ = false;
   std::array<bool, Graph::kMaxTensors> saved_{};
   std::array<std::int16_t, Graph::kMaxTensors> gradient_of_;
@@ -167,26 +168,79 @@ class BackwardWalk {
   std::size_t dying_count_ = 0;
 };
 
-void raise(Moment& peak, Bytes bytes, std::size_t op, Bytes parameter_gradients = {}) {
-  if (bytes > peak.bytes) peak = {bytes, static_cast<std::int32_t>(op), parameter_gradients};
-}
-
-Moment forward_peak(const Graph& graph, bool with_grad) {
+Frontier forward_frontier(const Graph& graph, bool with_grad) {
   ForwardWalk walk(graph, with_grad);
-  Moment peak;
+  Frontier frontier;
   for (std::size_t i = 0; i < graph.ops().size(); ++i) {
-    raise(peak, walk.run(i), i);
+    frontier.consider({walk.run(i), static_cast<std::int32_t>(i), {}});
     walk.settle(i);
   }
-  return peak;
+  return frontier;
+}
+
+// Below this no sum of a polynomial's terms can leave 64 bits.
+constexpr double kPlainLimit = 4.0e18;
+
+bool stays_plain(const Polynomial& p, const ProductTable& products) {
+  double sum = 0;
+  for (std::size_t i = 0; i < kProductCount; ++i) {
+    sum += static_cast<double>(p.coefficient[i]) * static_cast<double>(products.value[i]);
+  }
+  return sum < kPlainLimit;
+}
+
+Bytes plain_value(const Polynomial& p, const ProductTable& products) {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < kProductCount; ++i) sum += p.coefficient[i] * products.value[i];
+  return Bytes(sum);
 }
 
 }  // namespace
 
+void Frontier::consider(const Moment& moment) {
+  for (const Moment& m : moments_) {
+    if (moment.bytes.at_most(m.bytes)) return;
+  }
+  std::erase_if(moments_, [&](const Moment& m) { return m.bytes.at_most(moment.bytes); });
+  moments_.push_back(moment);
+  for (std::size_t i = 0; i < kProductCount; ++i) {
+    ceiling_.coefficient[i] = std::max(ceiling_.coefficient[i], moment.bytes.coefficient[i]);
+  }
+}
+
+Peak Frontier::at(const ProductTable& products) const {
+  const bool plain = stays_plain(ceiling_, products);
+  Bytes most;
+  const Moment* highest = nullptr;
+  for (const Moment& m : moments_) {
+    const Bytes bytes = plain ? plain_value(m.bytes, products) : m.bytes.at(products);
+    if (bytes <= most) continue;
+    most = bytes;
+    highest = &m;
+  }
+  return highest == nullptr ? Peak{} : Peak{most, highest->op, highest->parameter_gradients};
+}
+
 // A block of the usual kind has 50 to 100 tensors and as many operations.
-Graph::Graph(const SymbolTable& symbols) : symbols_(symbols) {
+Graph::Graph(const SymbolTable& widths) : widths_(widths) {
   tensors_.reserve(128);
   ops_.reserve(128);
+}
+
+Polynomial Graph::polynomial(const Size& size) {
+  const std::optional<Polynomial> p = polynomial_of(size, widths_);
+  if (!p) overflowed_ = true;
+  return p.value_or(Polynomial{});
+}
+
+Polynomial Graph::total(const Workspace& workspace) {
+  if (workspace.count > Workspace::kMaxSizes) {
+    overflowed_ = true;
+    return {};
+  }
+  Polynomial sum;
+  for (const Size& size : workspace.items()) sum += polynomial(size);
+  return sum;
 }
 
 TensorId Graph::tensor(Size size, Component component, bool requires_grad) {
@@ -194,7 +248,7 @@ TensorId Graph::tensor(Size size, Component component, bool requires_grad) {
     overflowed_ = true;
     return static_cast<TensorId>(kMaxTensors - 1);
   }
-  tensors_.push_back({size, bytes_of(size, symbols_), component, requires_grad, false, kNoTensor, -1, -1});
+  tensors_.push_back({size, polynomial(size), component, requires_grad, false, kNoTensor, -1, -1});
   return static_cast<TensorId>(tensors_.size() - 1);
 }
 
@@ -234,11 +288,13 @@ void Graph::run(std::initializer_list<TensorId> inputs, std::initializer_list<Te
     needs_backward = needs_backward || at(t).requires_grad;
   }
   op.forward = traits.forward;
+  op.forward_bytes = total(op.forward);
   op.flops = traits.flops;
   if (!needs_backward) return;
   op.passes_gradient = traits.passes_gradient;
   op.gradient_in_place = traits.gradient_in_place;
   op.backward = traits.backward;
+  op.backward_bytes = total(op.backward);
   op.parameter_gradients = traits.parameter_gradients;
   for (const TensorId t : traits.saves) save(t);
 }
@@ -300,15 +356,15 @@ void Graph::hold(std::initializer_list<TensorId> held) {
 BlockProfile profile(const Graph& graph) {
   BlockProfile result;
   if (graph.input != kNoTensor) result.input = graph.at(graph.input).bytes;
-  result.forward_without_grad = forward_peak(graph, false);
-  result.forward_with_grad = forward_peak(graph, true);
+  result.forward_without_grad = forward_frontier(graph, false);
+  result.forward_with_grad = forward_frontier(graph, true);
   for (const Tensor& t : graph.tensors()) {
     if (t.first_save >= 0 && !t.external) result.saved += t.bytes;
   }
   BackwardWalk walk(graph);
   for (std::size_t i = graph.ops().size(); i-- > 0;) {
-    const Bytes live = walk.run(i);
-    raise(result.backward, live, i, walk.parameter_gradients());
+    const Polynomial live = walk.run(i);
+    result.backward.consider({live, static_cast<std::int32_t>(i), walk.parameter_gradients()});
     walk.settle(i);
   }
   result.parameter_gradients = walk.parameter_gradients();
@@ -320,7 +376,7 @@ BlockProfile profile(const Graph& graph) {
 namespace {
 
 void add_workspace(LiveSet& set, const Workspace& w) {
-  if (w.bytes.value > 0) set.add(w.component, w.size, w.bytes);
+  for (const Size& size : w.items()) set.add(w.component, size);
 }
 
 void collect_forward(const Graph& graph, bool with_grad, std::size_t last, LiveSet& set) {
@@ -333,7 +389,7 @@ void collect_forward(const Graph& graph, bool with_grad, std::size_t last, LiveS
     const Tensor& tensor = graph.tensors()[t];
     if (!walk.alive(t) || tensor.external) continue;
     const bool kept = with_grad && tensor.first_save >= 0;
-    set.add(kept ? tensor.component : Component::working_memory, tensor.size, tensor.bytes);
+    set.add(kept ? tensor.component : Component::working_memory, tensor.size);
   }
   add_workspace(set, graph.ops()[last].forward);
 }
@@ -345,11 +401,9 @@ void collect_backward(const Graph& graph, std::size_t last, LiveSet& set) {
     if (i > last) walk.settle(i);
   }
   for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
-    if (walk.saved(t)) set.add(graph.tensors()[t].component, graph.tensors()[t].size, graph.tensors()[t].bytes);
+    if (walk.saved(t)) set.add(graph.tensors()[t].component, graph.tensors()[t].size);
   }
-  walk.gradients([&](std::size_t t) {
-    set.add(Component::activation_gradients, graph.tensors()[t].size, graph.tensors()[t].bytes);
-  });
+  walk.gradients([&](std::size_t t) { set.add(Component::activation_gradients, graph.tensors()[t].size); });
   add_workspace(set, graph.ops()[last].backward);
 }
 
@@ -364,7 +418,7 @@ LiveSet live_at(const Graph& graph, Phase phase, std::int32_t op) {
     case Phase::backward: collect_backward(graph, last, set); break;
     case Phase::saved:
       for (const Tensor& t : graph.tensors()) {
-        if (t.first_save >= 0 && !t.external) set.add(t.component, t.size, t.bytes);
+        if (t.first_save >= 0 && !t.external) set.add(t.component, t.size);
       }
       break;
   }

@@ -86,9 +86,7 @@ TensorId fused_linear_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   const TensorId made = g.tensor(g.at(hidden).size, kLogits, false);
   const TensorId loss = g.tensor(loss_size(), kLogits, g.at(hidden).requires_grad || trains);
   g.run({hidden}, {loss, made},
-        {.saves = {made},
-         .forward = {g.size_in_bytes(chunk) + Bytes(g.size_in_bytes(chunk).value / 2), chunk, Component::logits},
-         .parameter_gradients = gradient});
+        {.saves = {made}, .forward = {Component::logits, {chunk, chunk.halved()}}, .parameter_gradients = gradient});
   return loss;
 }
 
@@ -99,7 +97,7 @@ namespace vramplan {
 
 Graph head_graph(const BlockContext& c) {
   using namespace ops;
-  Graph g(symbols_for(c, nullptr));
+  Graph g(widths_for(c, nullptr));
   g.input = g.tensor(token_size({Symbol::h}, c.residual), Component::activations_residual, c.gradient_enters);
   const TensorId hidden = c.model->final_norm ? norm(g, c, g.input, {Symbol::h}) : g.input;
   switch (c.framework.loss) {

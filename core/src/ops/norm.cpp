@@ -34,7 +34,7 @@ TensorId composite_rms(Graph& g, const BlockContext& c, TensorId x, Width width,
   const TensorId x32 = cast(g, x, ElementType::fp32, kNorm);
   const TensorId row = g.tensor(row_statistic(rows, 1), kNorm, g.at(x).requires_grad);
   const Size wide = g.at(x32).size;
-  g.run({x32}, {row}, {.saves = {x32}, .forward = {g.size_in_bytes(wide), wide, Component::working_memory}});
+  g.run({x32}, {row}, {.saves = {x32}, .forward = {Component::working_memory, {wide}}});
   g.save(row);
   const TensorId normed32 = g.apply({x32, row}, wide, kNorm, {.saves = {x32, row}});
   g.hold({x32});
@@ -45,9 +45,7 @@ TensorId composite_rms(Graph& g, const BlockContext& c, TensorId x, Width width,
   const Size in = g.at(normed).size;
   const ElementType out_type = bytes_per_element(weight_type) > bytes_per_element(in.type) ? weight_type : in.type;
   const TensorId y = g.tensor(in.as(out_type), kNorm, g.at(normed).requires_grad || trains_norms(c));
-  const Workspace product =
-      trains_norms(c) ? Workspace{g.size_in_bytes(in.as(out_type)), in.as(out_type), Component::working_memory}
-                      : Workspace{};
+  const Workspace product = trains_norms(c) ? Workspace{Component::working_memory, {in.as(out_type)}} : Workspace{};
   g.run({normed}, {y}, {.backward = product, .parameter_gradients = norm_gradients(g, c, width)});
   if (trains_norms(c)) g.save(normed);
   return fp32_scale ? cast(g, y, entered, kNorm) : y;

@@ -81,15 +81,14 @@ Size working_weight_size(const Linear& w, ElementType type) {
   return Size{{Symbol::one, w.in.symbol, w.out.symbol, Symbol::one}, w.in.multiplier * w.out.multiplier, type};
 }
 
-Workspace dequantized(const Graph& g, const Linear& w, ElementType type) {
-  const Size size = working_weight_size(w, type);
-  return {g.size_in_bytes(size), size, Component::dequantized_weights};
+Workspace dequantized(const Linear& w, ElementType type) {
+  return {Component::dequantized_weights, {working_weight_size(w, type)}};
 }
 
-Flops matrix_flops(const Graph& g, const Linear& w) {
+Polynomial matrix_flops(Graph& g, const Linear& w) {
   const Size tokens{{Symbol::b, w.tokens, w.per_token, Symbol::one}, 1, ElementType::int8};
   const Size weight = working_weight_size(w, ElementType::int8);
-  return Flops(saturating_multiply(g.size_in_bytes(tokens).value, g.size_in_bytes(weight).value)) * 2;
+  return g.polynomial(tokens) * g.size_in_bytes(weight).value * 2;
 }
 
 bool is_quantized(const BlockContext& c, const Linear& w) { return c.quantized && w.quantizable; }
@@ -102,11 +101,10 @@ ElementType stored_type(const BlockContext& c, const Linear& w) { return w.lefto
 
 // The gradient of a parameter outlives the block; when there is one already, the new one is added and dropped.
 void add_parameter_gradient(const Graph& g, const BlockContext& c, const Size& parameter, OpTraits& traits) {
-  const Bytes gradient = g.size_in_bytes(parameter);
   if (c.accumulates) {
-    traits.backward = {traits.backward.bytes + gradient, parameter, Component::working_memory};
+    traits.backward.add(parameter);
   } else {
-    traits.parameter_gradients = gradient;
+    traits.parameter_gradients = g.size_in_bytes(parameter);
   }
 }
 
@@ -119,7 +117,7 @@ TensorId autocast_copy(Graph& g, const BlockContext& c, const Size& weight, bool
   g.run({}, {copied}, traits);
   if (trains) {
     g.hold_to_end(copied);
-    g.cache_weight_copy(g.at(copied).bytes);
+    g.cache_weight_copy(g.size_in_bytes(weight.as(c.compute)));
   }
   return copied;
 }
@@ -138,8 +136,8 @@ TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
 
   OpTraits traits;
   traits.flops = matrix_flops(g, w);
-  if (quantized) traits.forward = dequantized(g, w, c.compute);
-  if (quantized && input_needs_gradient) traits.backward = dequantized(g, w, c.compute);
+  if (quantized) traits.forward = dequantized(w, c.compute);
+  if (quantized && input_needs_gradient) traits.backward = dequantized(w, c.compute);
   if (trains && !casts) add_parameter_gradient(g, c, weight_size(w, c.gradients), traits);
   const Size size = token_size(w.out, g.at(in).size.type, w.per_token, w.tokens);
   const TensorId out = g.tensor(size, w.component, input_needs_gradient || trains);

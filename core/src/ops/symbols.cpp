@@ -6,12 +6,9 @@
 namespace vramplan {
 namespace {
 
-Dim span_of(Dim window, Dim sequence) { return window > 0 ? std::min(window, sequence) : sequence; }
-
 struct Fill {
   SymbolTable& t;
   Dim hidden;
-  Dim sequence;
 
   void operator()(const Attention& a) const {
     const Dim v_head = a.v_head_dim > 0 ? a.v_head_dim : a.head_dim;
@@ -22,7 +19,7 @@ struct Fill {
     t[Symbol::v] = a.kv_heads * v_head;
     t[Symbol::av] = a.heads * v_head;
     t[Symbol::qkv] = t[Symbol::q] + t[Symbol::kv] + t[Symbol::v];
-    t[Symbol::w] = sequence;  // eager and SDPA kernels hold full rows; a window only masks them
+    // Eager and SDPA kernels hold full rows; a window only masks them.
   }
   void operator()(const LatentAttention& a) const {
     t[Symbol::a] = a.heads;
@@ -32,7 +29,6 @@ struct Fill {
     t[Symbol::av] = a.heads * a.v_head_dim;
     t[Symbol::c] = a.kv_lora_rank + a.qk_rope_head_dim;
     t[Symbol::cq] = a.q_lora_rank;
-    t[Symbol::w] = sequence;
   }
   void operator()(const CompressedAttention& a) const {
     t[Symbol::a] = a.heads;
@@ -42,7 +38,7 @@ struct Fill {
     t[Symbol::av] = a.heads * a.head_dim;
     t[Symbol::cq] = a.q_lora_rank;
     t[Symbol::c] = a.o_lora_rank * a.o_groups;
-    t[Symbol::w] = span_of(a.window, sequence);
+    t.window = a.window;
   }
   void operator()(const Mamba1& m) const { linear_layer(m.inner, 2 * m.inner, m.inner, m.state_size); }
   void operator()(const Mamba2& m) const {
@@ -84,19 +80,24 @@ struct Fill {
 
 }  // namespace
 
-SymbolTable symbols_for(const BlockContext& c, const LayerGroup* group) {
+SymbolTable widths_for(const BlockContext& c, const LayerGroup* group) {
   SymbolTable t;
   t[Symbol::one] = 1;
-  t[Symbol::b] = c.micro_batch;
-  t[Symbol::s] = c.sequence_length;
-  t[Symbol::sc] = divide_up(c.sequence_length, std::max<Dim>(c.framework.loss_chunks, 1));
   t[Symbol::h] = c.model->hidden_size;
   t[Symbol::V] = head_rows_of(*c.model);
   t[Symbol::r] = c.rank;
   if (group == nullptr) return t;
-  const Fill fill{t, c.model->hidden_size, c.sequence_length};
+  const Fill fill{t, c.model->hidden_size};
   for (const Mixer& mixer : group->mixers) std::visit(fill, mixer);
   for (const Mlp& mlp : group->mlps) std::visit(fill, mlp);
+  return t;
+}
+
+SymbolTable sized(SymbolTable t, const FrameworkSwitches& framework, BatchSize batch) {
+  t[Symbol::b] = batch.micro_batch;
+  t[Symbol::s] = batch.sequence_length;
+  t[Symbol::sc] = divide_up(batch.sequence_length, std::max<Dim>(framework.loss_chunks, 1));
+  t[Symbol::w] = t.window > 0 ? std::min(t.window, batch.sequence_length) : batch.sequence_length;
   return t;
 }
 
