@@ -179,10 +179,16 @@ OrderedJson or_null(const std::optional<T>& value) {
   }
 }
 
+OrderedJson version(const std::optional<Version>& v) {
+  if (!v) return nullptr;
+  return std::to_string(v->major) + "." + std::to_string(v->minor);
+}
+
 OrderedJson training(const TrainingChoice& t) {
   return {{"objective", name_of(t.objective)},
           {"method", name_of(t.method)},
           {"framework", name_of(t.framework)},
+          {"framework_version", version(t.framework_version)},
           {"precision", name_of(t.precision)},
           {"base_weights", or_null(t.base_weights)},
           {"optimizer",
@@ -199,6 +205,7 @@ OrderedJson training(const TrainingChoice& t) {
           {"recompute", name_of(t.recompute)},
           {"attention", name_of(t.attention)},
           {"cross_entropy", name_of(t.cross_entropy)},
+          {"logits_upcast", or_null(t.logits_upcast)},
           {"kernels", name_of(t.kernels)},
           {"kbit_upcast", or_null(t.kbit_upcast)},
           {"compile", t.compile},

@@ -192,6 +192,34 @@ OffloadChoice read_offload(const Json& value, const std::string& pointer, Proble
   return offload;
 }
 
+// "4.48", "4.48.1", "5": what follows the second number says nothing about memory.
+std::optional<Version> parse_version(std::string_view text) {
+  constexpr std::size_t kMostDigits = 4;
+  std::array<std::int32_t, 2> numbers{};
+  std::size_t digits = 0;
+  std::size_t at = 0;
+  for (const char c : text) {
+    if (c == '.' && digits > 0) {
+      if (++at == numbers.size()) break;
+      digits = 0;
+    } else if (c >= '0' && c <= '9' && ++digits <= kMostDigits) {
+      numbers[at] = numbers[at] * 10 + (c - '0');
+    } else {
+      return std::nullopt;
+    }
+  }
+  if (digits == 0) return std::nullopt;
+  return Version{numbers[0], numbers[1]};
+}
+
+void read_version(ObjectReader& reader, std::optional<Version>& version) {
+  std::string text;
+  if (!reader.string("framework_version", text)) return;
+  version = parse_version(text);
+  constexpr std::array<std::string_view, 2> kExamples = {"4.48", "5.24"};
+  if (!version) report_unknown_value(reader.problems(), reader.pointer_to("framework_version"), text, kExamples);
+}
+
 void read_sizes(ObjectReader& reader, TrainingChoice& training) {
   reader.integer("sequence_length", training.sequence_length, limits::kSequenceLength);
   reader.integer("micro_batch", training.micro_batch, limits::kMicroBatch);
@@ -205,6 +233,7 @@ void read_switches(ObjectReader& reader, TrainingChoice& training) {
   reader.enumerator("recompute", training.recompute);
   reader.enumerator("attention", training.attention);
   reader.enumerator("cross_entropy", training.cross_entropy);
+  reader.boolean("logits_upcast", training.logits_upcast);
   reader.enumerator("kernels", training.kernels);
   reader.boolean("kbit_upcast", training.kbit_upcast);
   reader.boolean("compile", training.compile);
@@ -216,6 +245,7 @@ TrainingChoice read_training(const Json& value, const std::string& pointer, Prob
   reader.enumerator("objective", training.objective);
   reader.enumerator("method", training.method);
   reader.enumerator("framework", training.framework);
+  read_version(reader, training.framework_version);
   reader.enumerator("precision", training.precision);
   reader.enumerator("base_weights", training.base_weights);
   if (const Json* optimizer = reader.any("optimizer")) {

@@ -484,4 +484,21 @@ TEST_CASE("what was chosen stays") {
 }
 
 }  // namespace
+TEST_CASE("the version of a framework is two numbers; the rest of it says nothing") {
+  const auto version_of = [](const Json& text) {
+    PlanRequest request;
+    const Problems problems = read_request(with("/training/framework_version", text), request);
+    CHECK(problems.empty());
+    return request.training.framework_version;
+  };
+  CHECK(version_of("4.48") == Version{4, 48});
+  CHECK(version_of("4.48.1") == Version{4, 48});
+  CHECK(version_of("5") == Version{5, 0});
+  for (const char* text : {"", ".", "4.", "v4.48", "4,48", "99999.1", "4..1"}) {
+    CAPTURE(text);
+    CHECK(problems_of(with("/training/framework_version", text)) == Lines{"unknown_value /training/framework_version"});
+  }
+  CHECK(problems_of(with("/training/framework_version", 4.48)) == Lines{"wrong_type /training/framework_version"});
+}
+
 }  // namespace vramplan

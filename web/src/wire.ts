@@ -12,6 +12,7 @@ export interface TrainingRequest {
   objective?: string;
   method?: string;
   framework?: string;
+  framework_version?: string | null;
   precision?: string;
   base_weights?: string;
   optimizer?: { name?: string; states?: string; paged?: boolean; foreach?: boolean; in_backward?: boolean };
@@ -23,6 +24,7 @@ export interface TrainingRequest {
   recompute?: string;
   attention?: string;
   cross_entropy?: string;
+  logits_upcast?: boolean | null;
   kernels?: string;
   kbit_upcast?: boolean;
   compile?: boolean;

@@ -25,12 +25,21 @@ enum class LossKind : std::uint8_t {
   fused_linear,     // head and loss fused: logits exist for one chunk at a time
 };
 
+// How the logits meet the labels, which are one position behind.
+enum class LabelShift : std::uint8_t {
+  labels,       // the labels move
+  logits,       // the logits without their last position are a copy
+  last_logits,  // the same, and what the logits were before the upcast is given up
+};
+
 struct FrameworkSwitches {
   std::string_view source;  // id in sources.json of the code that these switches follow
   NormKernel norm = NormKernel::composite;
   RotaryKernel rotary = RotaryKernel::composite;
   GatedMlpKernel gated_mlp = GatedMlpKernel::composite;
   LossKind loss = LossKind::upcast_full;
+  LabelShift shift = LabelShift::labels;
+  bool logits_upcast = true;                    // to FP32, before a loss over all logits
   bool autocast = false;                        // linear layers cast weights and inputs for each use
   bool fp32_adapters = false;                   // adapters are held in FP32
   bool adapter_casts_input = false;             // PEFT: the adapter casts its input to the adapter's type first

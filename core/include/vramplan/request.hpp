@@ -2,6 +2,7 @@
 // Optional fields that are absent take the framework's default in `resolve_defaults`; the report echoes the outcome.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -74,10 +75,18 @@ struct OffloadChoice {
   bool activations = false;
 };
 
+// Of a framework: what it keeps in memory changes from release to release.
+struct Version {
+  std::int32_t major = 0;
+  std::int32_t minor = 0;
+  friend constexpr auto operator<=>(const Version&, const Version&) = default;
+};
+
 struct TrainingChoice {
   Objective objective = Objective::sft;
   Method method = Method::lora;
   FrameworkId framework = FrameworkId::transformers;
+  std::optional<Version> framework_version;  // absent: the newest that the planner knows
   Precision precision = Precision::bf16_amp;
   std::optional<WeightFormat> base_weights;
   OptimizerChoice optimizer;
@@ -89,6 +98,7 @@ struct TrainingChoice {
   Recompute recompute = Recompute::full;
   AttentionKernel attention = AttentionKernel::sdpa;
   CrossEntropy cross_entropy = CrossEntropy::full_logits;
+  std::optional<bool> logits_upcast;  // the loss raises full logits to FP32; absent: as the framework does
   Kernels kernels = Kernels::eager;
   std::optional<bool> kbit_upcast;
   bool compile = false;

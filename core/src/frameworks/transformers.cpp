@@ -4,6 +4,25 @@
 
 namespace vramplan {
 
+namespace {
+
+// Up to 4.45 the models' own forward shifted the logits and overwrote them by their upcast; then ForCausalLMLoss
+// shifted them while the caller kept the 16-bit ones; since 4.49 it pads and moves the labels (loss/loss_utils.py).
+LabelShift label_shift(std::optional<Version> version) {
+  constexpr Version kLossFunctions{4, 46};
+  constexpr Version kMovedLabels{4, 49};
+  if (!version || *version >= kMovedLabels) return LabelShift::labels;
+  return *version >= kLossFunctions ? LabelShift::logits : LabelShift::last_logits;
+}
+
+// The Trainer's default optimizer: multi-tensor kernels, and the fused one since 4.54 (training_args.py).
+bool foreach_by_default(std::optional<Version> version) {
+  constexpr Version kFusedByDefault{4, 54};
+  return version && *version < kFusedByDefault;
+}
+
+}  // namespace
+
 FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
   FrameworkSwitches s;
   s.source = "transformers";
@@ -14,13 +33,15 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
   const bool without_logits = t.cross_entropy != CrossEntropy::full_logits;
   s.loss = without_logits ? LossKind::fused_linear : fused ? LossKind::fused_kernel : LossKind::upcast_full;
   s.loss_chunks = without_logits ? 8 : 1;
+  s.shift = label_shift(t.framework_version);
+  s.logits_upcast = t.logits_upcast.value_or(true);
   s.autocast = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
   s.fp32_adapters = true;  // peft: autocast_adapter_dtype raises 16-bit adapters to FP32, whatever the precision
   s.adapter_casts_input =
       !(s.autocast && t.method == Method::qlora);  // peft/tuners/lora/bnb.py casts outside autocast only
   s.quantized_output_follows_input = true;         // bitsandbytes/nn/modules.py, Linear4bit.forward
   s.masks_sdpa_windows = true;
-  s.foreach_optimizer = t.optimizer.foreach.value_or(false);       // Trainer's default since 4.58 is the fused kernel
+  s.foreach_optimizer = t.optimizer.foreach.value_or(foreach_by_default(t.framework_version));
   s.raises_leftovers = t.kbit_upcast.value_or(false) && !sharded;  // FSDP's mixed precision lowers them again
   const bool adapters = t.method != Method::full && t.method != Method::freeze;
   s.keeps_stream_in_backward = sharded && adapters;

@@ -71,8 +71,10 @@ Workspace flash_backward(const Graph& g, const Heads& in) {
 }
 
 TensorId flash_kernel(Graph& g, const BlockContext& c, Heads in) {
+  // FlashAttention takes 16 bits only; torch's kernels take FP32 as well where no autocast lowers it.
+  const bool lowers = c.framework.autocast || c.attention == AttentionKernel::flash;
   const auto ready = [&](TensorId x) {
-    return g.at(x).size.type == ElementType::fp32 ? cast(g, x, c.compute, kAttention) : x;
+    return lowers && g.at(x).size.type == ElementType::fp32 ? cast(g, x, c.compute, kAttention) : x;
   };
   in.q = ready(in.q);
   in.k = ready(in.k);

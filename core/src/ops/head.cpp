@@ -28,30 +28,41 @@ TensorId soft_capped(Graph& g, const BlockContext& c, TensorId logits) {
   return scale(g, tanh);
 }
 
-// log_softmax keeps its result, in FP32, for itself and for the negative log-likelihood.
-TensorId log_softmax_loss(Graph& g, TensorId logits32) {
-  const TensorId log_softmax = g.apply({logits32}, g.at(logits32).size, kLogits);
+// log_softmax keeps its result for itself and for the negative log-likelihood.
+TensorId log_softmax_loss(Graph& g, TensorId logits) {
+  const TensorId log_softmax = g.apply({logits}, g.at(logits).size, kLogits);
   g.save(log_softmax);
   return g.apply({log_softmax}, loss_size(), kLogits, {.saves = {log_softmax}});
 }
 
-// transformers/loss/loss_utils.py, ForCausalLMLoss: logits.float(), then torch's cross_entropy.
-TensorId full_loss(Graph& g, const BlockContext& c, TensorId hidden) {
+// Logits as the loss function receives them: raised to FP32 and, where the framework shifts them, without the last
+// position. `held` are the names that Python keeps until the loss is there.
+struct LossInput {
+  TensorId logits;
+  std::array<TensorId, 3> held;
+};
+
+LossInput loss_input(Graph& g, const BlockContext& c, TensorId hidden) {
   const TensorId logits = soft_capped(g, c, linear(g, c, hidden, head_weight(c)));
-  const TensorId logits32 = cast(g, logits, ElementType::fp32, kLogits);
-  const TensorId loss = log_softmax_loss(g, logits32);
-  g.hold({logits, logits32});
+  const TensorId raised = c.framework.logits_upcast ? cast(g, logits, ElementType::fp32, kLogits) : logits;
+  const TensorId shifted = c.framework.shift == LabelShift::labels ? raised : copy(g, raised);
+  const bool gives_up = c.framework.shift == LabelShift::last_logits && logits != raised;
+  return {shifted, {gives_up ? kNoTensor : logits, raised, shifted}};
+}
+
+// torch's cross_entropy over all logits (transformers/loss/loss_utils.py, ForCausalLMLoss).
+TensorId full_loss(Graph& g, const BlockContext& c, TensorId hidden) {
+  const LossInput in = loss_input(g, c, hidden);
+  const TensorId loss = log_softmax_loss(g, in.logits);
+  g.hold({in.held[0], in.held[1], in.held[2]});
   return loss;
 }
 
-// A loss kernel that writes the gradient over the logits (Liger's and FOAK's cross-entropy on materialised logits). The
-// logits without the last position are a copy.
+// A loss kernel that writes the gradient over the logits (Liger's and FOAK's cross-entropy on materialised logits).
 TensorId in_place_loss(Graph& g, const BlockContext& c, TensorId hidden) {
-  const TensorId logits = soft_capped(g, c, linear(g, c, hidden, head_weight(c)));
-  const TensorId shifted = copy(g, logits);
-  const TensorId logits32 = cast(g, shifted, ElementType::fp32, kLogits);
-  const TensorId loss = g.apply({logits32}, loss_size(), kLogits, {.saves = {logits32}, .gradient_in_place = true});
-  g.hold({logits, shifted});
+  const LossInput in = loss_input(g, c, hidden);
+  const TensorId loss = g.apply({in.logits}, loss_size(), kLogits, {.saves = {in.logits}, .gradient_in_place = true});
+  g.hold({in.held[0], in.held[1], in.held[2]});
   return loss;
 }
 
