@@ -32,6 +32,12 @@ enum class LabelShift : std::uint8_t {
   last_logits,  // the same, and what the logits were before the upcast is given up
 };
 
+// Which kernels are given keys and values copied for every query head.
+struct KeyRepeats {
+  bool sdpa = false;
+  bool flash_with_window = false;  // attention modules that know a sliding window
+};
+
 struct FrameworkSwitches {
   std::string_view source;  // id in sources.json of the code that these switches follow
   NormKernel norm = NormKernel::composite;
@@ -39,6 +45,7 @@ struct FrameworkSwitches {
   GatedMlpKernel gated_mlp = GatedMlpKernel::composite;
   LossKind loss = LossKind::upcast_full;
   LabelShift shift = LabelShift::labels;
+  KeyRepeats key_repeats;
   bool logits_upcast = true;                    // to FP32, before a loss over all logits
   bool autocast = false;                        // linear layers cast weights and inputs for each use
   bool fp32_adapters = false;                   // adapters are held in FP32

@@ -15,6 +15,15 @@ LabelShift label_shift(std::optional<Version> version) {
   return *version >= kLossFunctions ? LabelShift::logits : LabelShift::last_logits;
 }
 
+// repeat_kv before SDPA until 4.54 knew enable_gqa (integrations/sdpa_attention.py); before FlashAttention-2,
+// until 4.48 gave all models one attention, in Mistral's module and those made from it, which are the ones with a
+// window.
+KeyRepeats key_repeats(std::optional<Version> version) {
+  constexpr Version kGroupedSdpa{4, 54};
+  constexpr Version kOneAttention{4, 48};
+  return {version && *version < kGroupedSdpa, version && *version < kOneAttention};
+}
+
 // The Trainer's default optimizer: multi-tensor kernels, and the fused one since 4.54 (training_args.py).
 bool foreach_by_default(std::optional<Version> version) {
   constexpr Version kFusedByDefault{4, 54};
@@ -34,6 +43,7 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
   s.loss = without_logits ? LossKind::fused_linear : fused ? LossKind::fused_kernel : LossKind::upcast_full;
   s.loss_chunks = without_logits ? 8 : 1;
   s.shift = label_shift(t.framework_version);
+  s.key_repeats = key_repeats(t.framework_version);
   s.logits_upcast = t.logits_upcast.value_or(true);
   s.autocast = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
   s.fp32_adapters = true;  // peft: autocast_adapter_dtype raises 16-bit adapters to FP32, whatever the precision

@@ -134,6 +134,18 @@ TensorId attention_kernel(Graph& g, const BlockContext& c, Heads heads) {
 
 namespace {
 
+// Kernels that do not take grouped heads get keys and values for every query head.
+bool repeats_keys(const BlockContext& c, const Attention& a) {
+  const KeyRepeats& repeats = c.framework.key_repeats;
+  switch (c.attention) {
+    case AttentionKernel::sdpa: return repeats.sdpa || masks_window(c, a);
+    case AttentionKernel::flash: return repeats.flash_with_window && a.window > 0;
+    case AttentionKernel::eager:  // the kernel itself does
+    case AttentionKernel::flex: break;
+  }
+  return false;
+}
+
 // Keys or values copied for every query head.
 TensorId for_every_head(Graph& g, TensorId x, Symbol width) {
   return g.apply({x}, token_size({width}, g.at(x).size.type), kAttention);
@@ -151,13 +163,13 @@ TensorId attention(Graph& g, const BlockContext& c, TensorId x, const Attention&
     p.q = rotary(g, c, p.q);
     p.k = rotary(g, c, p.k);
   }
-  const bool masked = masks_window(c, a);
   const bool grouped = a.kv_heads < a.heads;
-  if (masked && grouped) {
+  const bool repeats = grouped && repeats_keys(c, a);
+  if (repeats) {
     p.k = for_every_head(g, p.k, Symbol::q);
     p.v = for_every_head(g, p.v, Symbol::av);
   }
-  const TensorId out = attention_kernel(g, c, {p.q, p.k, p.v, {Symbol::av}, grouped && !masked, a.softcap});
+  const TensorId out = attention_kernel(g, c, {p.q, p.k, p.v, {Symbol::av}, grouped && !repeats, a.softcap});
   const bool joins =
       a.partial_rotary && c.attention != AttentionKernel::eager && c.framework.rotary == RotaryKernel::composite;
   const TensorId gated = gate_output(g, c, x, joins ? copy(g, out) : out, a.output_gate);
