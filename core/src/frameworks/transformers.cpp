@@ -6,28 +6,36 @@ namespace vramplan {
 
 namespace {
 
+// What an absent version stands for: today's release; with fused kernels the one that fms-acceleration, whose kernels
+// they are, was published with (scripts/benchmarks/refs/requirements_liger.txt).
+Version release_of(const TrainingChoice& t) {
+  constexpr Version kToday{5, 24};
+  constexpr Version kFusedKernels{4, 45};
+  return t.framework_version.value_or(t.kernels == Kernels::fused ? kFusedKernels : kToday);
+}
+
 // Up to 4.45 the models' own forward shifted the logits and overwrote them by their upcast; then ForCausalLMLoss
 // shifted them while the caller kept the 16-bit ones; since 4.49 it pads and moves the labels (loss/loss_utils.py).
-LabelShift label_shift(std::optional<Version> version) {
+LabelShift label_shift(Version version) {
   constexpr Version kLossFunctions{4, 46};
   constexpr Version kMovedLabels{4, 49};
-  if (!version || *version >= kMovedLabels) return LabelShift::labels;
-  return *version >= kLossFunctions ? LabelShift::logits : LabelShift::last_logits;
+  if (version >= kMovedLabels) return LabelShift::labels;
+  return version >= kLossFunctions ? LabelShift::logits : LabelShift::last_logits;
 }
 
 // repeat_kv before SDPA until 4.54 knew enable_gqa (integrations/sdpa_attention.py); before FlashAttention-2,
 // until 4.48 gave all models one attention, in Mistral's module and those made from it, which are the ones with a
 // window.
-KeyRepeats key_repeats(std::optional<Version> version) {
+KeyRepeats key_repeats(Version version) {
   constexpr Version kGroupedSdpa{4, 54};
   constexpr Version kOneAttention{4, 48};
-  return {version && *version < kGroupedSdpa, version && *version < kOneAttention};
+  return {version < kGroupedSdpa, version < kOneAttention};
 }
 
 // The Trainer's default optimizer: multi-tensor kernels, and the fused one since 4.54 (training_args.py).
-bool foreach_by_default(std::optional<Version> version) {
+bool foreach_by_default(Version version) {
   constexpr Version kFusedByDefault{4, 54};
-  return version && *version < kFusedByDefault;
+  return version < kFusedByDefault;
 }
 
 }  // namespace
@@ -35,6 +43,7 @@ bool foreach_by_default(std::optional<Version> version) {
 FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
   FrameworkSwitches s;
   s.source = "transformers";
+  const Version release = release_of(t);
   const bool fused = t.kernels == Kernels::fused;  // Liger or FOAK kernels patched in
   s.norm = fused ? NormKernel::fused : NormKernel::composite;
   s.rotary = fused ? RotaryKernel::fused : RotaryKernel::composite;
@@ -42,8 +51,8 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
   const bool without_logits = t.cross_entropy != CrossEntropy::full_logits;
   s.loss = without_logits ? LossKind::fused_linear : fused ? LossKind::fused_kernel : LossKind::upcast_full;
   s.loss_chunks = without_logits ? 8 : 1;
-  s.shift = label_shift(t.framework_version);
-  s.key_repeats = key_repeats(t.framework_version);
+  s.shift = label_shift(release);
+  s.key_repeats = key_repeats(release);
   s.logits_upcast = t.logits_upcast.value_or(true);
   s.autocast = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
   s.fp32_adapters = true;  // peft: autocast_adapter_dtype raises 16-bit adapters to FP32, whatever the precision
@@ -51,7 +60,7 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
       !(s.autocast && t.method == Method::qlora);  // peft/tuners/lora/bnb.py casts outside autocast only
   s.quantized_output_follows_input = true;         // bitsandbytes/nn/modules.py, Linear4bit.forward
   s.masks_sdpa_windows = true;
-  s.foreach_optimizer = t.optimizer.foreach.value_or(foreach_by_default(t.framework_version));
+  s.foreach_optimizer = t.optimizer.foreach.value_or(foreach_by_default(release));
   s.raises_leftovers = t.kbit_upcast.value_or(false) && !sharded;  // FSDP's mixed precision lowers them again
   const bool adapters = t.method != Method::full && t.method != Method::freeze;
   s.keeps_stream_in_backward = sharded && adapters;
