@@ -24,7 +24,7 @@ std::optional<Product> product_of(const Occurrences& n) {
   if (n.are(1, 0, 0, 0)) return Product::b;
   if (n.are(0, 1, 0, 0)) return Product::s;
   if (n.are(1, 1, 0, 0)) return Product::bs;
-  if (n.are(1, 0, 1, 0)) return Product::bsc;
+  if (n.are(0, 0, 1, 0)) return Product::sc;
   if (n.are(1, 1, 0, 1)) return Product::bsw;
   if (n.are(1, 2, 0, 0)) return Product::bss;
   if (n.are(0, 2, 0, 0)) return Product::ss;

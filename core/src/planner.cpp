@@ -151,14 +151,15 @@ void warn_about_hardware(const Resolved& r, bool layout_given, std::vector<Warni
   }
 }
 
-// Paged optimizer states live in host memory.
+// Paged optimizer states live in host memory, and so do offloaded checkpoints.
 Bytes host_memory(const Step& step, std::int64_t per_node) {
+  const Bytes checkpoints = step.offloaded_checkpoints() * per_node;
   Run run = step.run();
-  if (!run.training.optimizer.paged) return {};
+  if (!run.training.optimizer.paged) return checkpoints;
   run.training.optimizer.paged = false;
   Contributions states;
   add_optimizer_states(states, run.inventory, run.training, run.framework, run.types, run.sharding);
-  return states.total() * per_node;
+  return checkpoints + states.total() * per_node;
 }
 
 std::vector<Change> changes_of(const Resolved& r, const MemoryEstimate& now) {

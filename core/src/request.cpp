@@ -45,6 +45,47 @@ Choice base_weights(const TrainingChoice& t) {
   Choice choice =
       one_of("/training/base_weights", t.base_weights, {fp32, bf16, fp16, int8, nf4, nf4_dq, fp4, int4_gptq});
   if (t.base_weights == fp16 && trains_whole_weights(t.method)) choice.supported = false;
+  // Its fused functions dequantize NF4; other formats go through other code.
+  const bool other_format =
+      t.base_weights == fp32 || t.base_weights == int8 || t.base_weights == fp4 || t.base_weights == int4_gptq;
+  if (t.framework == FrameworkId::unsloth && other_format) choice.supported = false;
+  return choice;
+}
+
+// Unsloth compiles the modules of a model whose own weights train: other kernels than those modelled here.
+Choice method(const TrainingChoice& t) {
+  Choice choice =
+      one_of("/training/method", t.method, {Method::full, Method::freeze, Method::lora, Method::dora, Method::qlora});
+  if (t.framework == FrameworkId::unsloth && trains_whole_weights(t.method)) choice.supported = false;
+  return choice;
+}
+
+// Fused kernels can be patched into Transformers' modules; Liger and Unsloth are their kernels; others have none to
+// switch.
+Choice kernels(const TrainingChoice& t) {
+  switch (t.framework) {
+    case FrameworkId::transformers: return one_of("/training/kernels", t.kernels, {Kernels::eager, Kernels::fused});
+    case FrameworkId::liger:
+    case FrameworkId::unsloth: return one_of("/training/kernels", t.kernels, {Kernels::fused});
+    default: return one_of("/training/kernels", t.kernels, {Kernels::eager});
+  }
+}
+
+Choice cross_entropy(const TrainingChoice& t) {
+  using enum CrossEntropy;
+  if (has_trainer(t.framework))
+    return one_of("/training/cross_entropy", t.cross_entropy, {full_logits, chunked, fused});
+  return one_of("/training/cross_entropy", t.cross_entropy, {full_logits, chunked});
+}
+
+// Unsloth leaves what is not quantized as it is; it offloads checkpoints anyway.
+Choice kbit_upcast(const TrainingChoice& t) {
+  return t.framework == FrameworkId::unsloth ? only_off("/training/kbit_upcast", t.kbit_upcast.value_or(false))
+                                             : Choice{"/training/kbit_upcast", std::string(), true};
+}
+Choice offloaded_activations(const TrainingChoice& t) {
+  Choice choice = only_off("/training/offload/activations", t.offload.activations);
+  if (t.framework == FrameworkId::unsloth && t.recompute == Recompute::full) choice.supported = true;
   return choice;
 }
 
@@ -60,8 +101,9 @@ Choice optimizer_states(const OptimizerChoice& optimizer) {
 std::vector<Choice> training_choices(const TrainingChoice& t) {
   return {
       one_of("/training/objective", t.objective, {Objective::pretrain, Objective::sft}),
-      one_of("/training/method", t.method, {Method::full, Method::freeze, Method::lora, Method::dora, Method::qlora}),
-      one_of("/training/framework", t.framework, {FrameworkId::transformers, FrameworkId::torchtune}),
+      method(t),
+      one_of("/training/framework", t.framework,
+             {FrameworkId::transformers, FrameworkId::liger, FrameworkId::unsloth, FrameworkId::torchtune}),
       one_of("/training/precision", t.precision,
              {Precision::fp32, Precision::bf16_amp, Precision::bf16, Precision::fp16_amp}),
       base_weights(t),
@@ -72,15 +114,13 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
       one_of("/training/recompute", t.recompute, {Recompute::none, Recompute::full}),
       one_of("/training/attention", t.attention,
              {AttentionKernel::eager, AttentionKernel::sdpa, AttentionKernel::flash}),
-      one_of("/training/cross_entropy", t.cross_entropy, {CrossEntropy::full_logits, CrossEntropy::chunked}),
-      // Fused kernels are patched into Transformers' modules; torchtune has none to switch.
-      t.framework == FrameworkId::transformers
-          ? one_of("/training/kernels", t.kernels, {Kernels::eager, Kernels::fused})
-          : one_of("/training/kernels", t.kernels, {Kernels::eager}),
+      cross_entropy(t),
+      kernels(t),
+      kbit_upcast(t),
       only_off("/training/compile", t.compile),
       only_off("/training/offload/optimizer", t.offload.optimizer),
       only_off("/training/offload/parameters", t.offload.parameters),
-      only_off("/training/offload/activations", t.offload.activations),
+      offloaded_activations(t),
   };
 }
 
@@ -137,9 +177,10 @@ void check_global_batch(const PlanRequest& request, Problems& problems) {
                       {{"field", "global_batch"}, {"other", dp == 1 ? "micro_batch" : "micro_batch * dp"}}});
 }
 
-WeightFormat default_base_weights(Method method, Precision precision) {
+WeightFormat default_base_weights(FrameworkId framework, Method method, Precision precision) {
   const bool mixed = precision == Precision::bf16_amp || precision == Precision::fp16_amp;
-  if (method == Method::qlora) return WeightFormat::nf4;
+  // Unsloth loads with double quantization (unsloth/models/llama.py).
+  if (method == Method::qlora) return framework == FrameworkId::unsloth ? WeightFormat::nf4_dq : WeightFormat::nf4;
   if (precision == Precision::fp32) return WeightFormat::fp32;
   // Mixed precision keeps FP32 weights where an optimizer updates them; frozen ones have no need of it.
   if (mixed && trains_whole_weights(method)) return WeightFormat::fp32;
@@ -147,14 +188,17 @@ WeightFormat default_base_weights(Method method, Precision precision) {
   return half ? WeightFormat::fp16 : WeightFormat::bf16;
 }
 
-// trl/trainer/model_config.py: lora_dropout 0.05, as in the trainers built on PEFT; torchtune's recipes: 0.
-double default_dropout(FrameworkId framework) { return framework == FrameworkId::transformers ? 0.05 : 0.0; }
+// trl/trainer/model_config.py: lora_dropout 0.05, as in the trainers built on PEFT; Unsloth and torchtune's recipes: 0.
+double default_dropout(FrameworkId framework) {
+  return has_trainer(framework) && framework != FrameworkId::unsloth ? 0.05 : 0.0;
+}
+
+// Liger and Unsloth are fused kernels, the one of head and loss among them unless they are told otherwise.
+bool is_fused(FrameworkId framework) { return framework == FrameworkId::liger || framework == FrameworkId::unsloth; }
 
 // PEFT raises 16-bit adapters to FP32 whatever the precision of the run; torchtune makes them in the type of the
 // weights.
-bool has_fp32_adapters(const TrainingChoice& t) {
-  return t.framework == FrameworkId::transformers || t.precision == Precision::fp32;
-}
+bool has_fp32_adapters(const TrainingChoice& t) { return has_trainer(t.framework) || t.precision == Precision::fp32; }
 
 // States take the type of the weights they belong to. `base` is resolved.
 StateFormat default_states(const TrainingChoice& t, WeightFormat base) {
@@ -183,10 +227,12 @@ Problems check_request(const PlanRequest& request) {
 
 PlanRequest resolve_defaults(PlanRequest request) {
   TrainingChoice& t = request.training;
-  if (!t.base_weights) t.base_weights = default_base_weights(t.method, t.precision);
+  if (!t.base_weights) t.base_weights = default_base_weights(t.framework, t.method, t.precision);
   if (t.optimizer.states == StateFormat::factored) t.optimizer.states.reset();
   if (!t.optimizer.states) t.optimizer.states = default_states(t, *t.base_weights);
   if (!t.lora.dropout) t.lora.dropout = default_dropout(t.framework);
+  if (!t.cross_entropy) t.cross_entropy = is_fused(t.framework) ? CrossEntropy::fused : CrossEntropy::full_logits;
+  if (!t.kernels) t.kernels = is_fused(t.framework) ? Kernels::fused : Kernels::eager;
   if (!t.kbit_upcast) t.kbit_upcast = false;  // loaders differ: whoever calls prepare_model_for_kbit_training says so
   return request;
 }

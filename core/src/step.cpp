@@ -150,6 +150,20 @@ void add_others(Contributions& out, const Run& run) {
            3 * bytes_per_element(ElementType::int64),
            {{"b", t.micro_batch}, {"s", t.sequence_length}}});
   out.add({Component::cublas_workspace, 1, {{"bytes", run.cublas_workspace.value}}});
+  // Unsloth dequantizes into one buffer that grows to the largest matrix (unsloth/kernels/utils.py), and brings
+  // offloaded checkpoints back through two (one, when less than 512 MiB is free).
+  if (run.framework.fuses_adapters && is_quantized(run.types.base)) {
+    out.add({Component::dequantized_weights,
+             bytes_per_element(run.types.compute),
+             {{"P_largest", run.inventory.largest_quantized.value}}});
+  }
+  if (run.framework.offloads_checkpoints) {
+    out.add({Component::checkpoints,
+             bytes_per_element(context_of(run, true).residual),
+             {{"b", t.micro_batch}, {"s", t.sequence_length}, {"h", run.model->hidden_size}},
+             1,
+             2});
+  }
   // DistributedDataParallel keeps the gradients a second time, in its buckets
   // (torch/csrc/distributed/c10d/reducer.cpp).
   if (run.layout.dp > 1 && run.layout.zero == 0) {
@@ -355,6 +369,25 @@ void Step::describe_running(Event event, Sink& sink) const {
   }
 }
 
+// The input of a block that runs forward is there, and that of the last block stays
+// (unsloth_zoo/gradient_checkpointing.py, LAST_GC_INDEX); the others come back through buffers.
+Dim Step::not_offloaded(Event event, const LayerStack& stack) const {
+  const bool holds_last = stack.first + stack.count == layers_;
+  if (event.kind == EventKind::forward_head || event.kind == EventKind::backward_head) return holds_last ? 1 : 0;
+  const bool own = is_block(event.kind) && event.layer >= stack.first && event.layer < stack.first + stack.count;
+  return own && (event.kind == EventKind::forward_block || event.layer + 1 == layers_) ? 1 : 0;
+}
+
+Bytes Step::offloaded_checkpoints() const {
+  if (!run_.framework.offloads_checkpoints) return {};
+  Bytes sum;
+  for (const LayerStack& stack : stacks_) {
+    const bool holds_last = stack.first + stack.count == layers_;
+    if (stack.trained) sum += stack.block.input * (stack.count - (holds_last ? 1 : 0));
+  }
+  return sum;
+}
+
 template <class Sink>
 void Step::describe(Event event, Sink& sink) const {
   sink.list(weights_, weights_bytes_);
@@ -390,7 +423,8 @@ void Step::describe(Event event, Sink& sink) const {
     const bool own = is_block(event.kind) && event.layer >= stack.first && event.layer < stack.first + stack.count;
     const bool kept = run_.framework.keeps_stream_in_backward && !forward;
     const Dim above = kept && !at_head ? stack.count - below - (own ? 1 : 0) : 0;
-    stream_term(Component::checkpoints, below + (own ? 1 : 0) + above);
+    stream_term(Component::checkpoints,
+                run_.framework.offloads_checkpoints ? not_offloaded(event, stack) : below + (own ? 1 : 0) + above);
     stream_term(Component::activation_gradients, above);
     if (forward) {
       sink.term(Component::autocast_weights, 1, 1, below,
@@ -402,7 +436,7 @@ void Step::describe(Event event, Sink& sink) const {
 }
 
 Bytes Step::kept_per_layer(const LayerStack& stack) const {
-  if (!stack.trained) return {};
+  if (!stack.trained || run_.framework.offloads_checkpoints) return {};
   return checkpoints() ? stack.block.input : stack.block.saved;
 }
 

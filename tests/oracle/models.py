@@ -55,6 +55,7 @@ def row_id(request):
     if 'lora' in t: parts.append(f"r{t['lora']['rank']}-d{t['lora'].get('dropout', 0)}" + ('' if t['lora']['targets'] == ['all-linear'] else '-' + '+'.join(t['lora']['targets'])))
     parts.append('foreach' if o.get('foreach') else 'fused' if o.get('fused', True) else 'loop')
     if t['method'] == 'qlora' and not t['kbit_upcast']: parts.append('no-upcast')
+    if t['framework'] != 'transformers': parts += [t['framework'], t['cross_entropy']]
     return '/'.join(parts)
 
 

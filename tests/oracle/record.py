@@ -4,6 +4,7 @@
 usage: record.py '{"model": ..., "training": {...}}' [--detail]     one request (design.md section 4 names) in, one row out
 """
 import argparse
+import contextlib
 import gc
 import importlib.metadata
 import json
@@ -15,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fake_cuda
 import kernels
+import liger
 import models
 from ledger import Ledger
 
@@ -150,8 +152,9 @@ def run(request, detail=False, steps=2):
     kernels.chosen.clear()
     gc.collect()
     gc.disable()
+    patched = liger.applied(models.config(request['model']), t['cross_entropy']) if t['framework'] == 'liger' else contextlib.nullcontext()
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True), Ledger(kernels.transients()) as ledger:
+        with patched, FakeTensorMode(allow_non_fake_inputs=True), Ledger(kernels.transients()) as ledger:
             return measure(request, t, notes, ledger, detail, steps)
     finally:
         gc.enable()
@@ -276,7 +279,9 @@ def finish(request, t, notes, row, steps, ledger, parameters, idle, blocks, deta
             row['detail_' + name] = {'bytes': best, 'where': last.line(), 'alive': group(ledger.live_at(at))[:60]}
     if kernels.chosen: notes.append('attention kernel: ' + ', '.join(sorted(kernels.chosen)))
     if t['attention'] == 'flash': notes.append('flash-attn function replaced by the ATen flash operation (same saved set)')
-    versions = {p: importlib.metadata.version(p) for p in ('torch', 'transformers', 'peft', 'bitsandbytes', 'accelerate')}
+    if t['framework'] == 'liger': notes.append("Liger's autograd functions as they are, its Triton kernels left out")
+    packages = ('torch', 'transformers', 'peft', 'bitsandbytes', 'accelerate', *(('liger_kernel',) if t['framework'] == 'liger' else ()))
+    versions = {p: importlib.metadata.version(p) for p in packages}
     return {'id': models.row_id(request), 'request': request, 'versions': versions, 'notes': notes, **row}
 
 
@@ -284,6 +289,7 @@ def prepare():
     warnings.filterwarnings('ignore')
     fake_cuda.install()
     kernels.install()
+    liger.install()
     import transformers
     transformers.logging.set_verbosity_error()
     import accelerate, peft, bitsandbytes  # noqa: F401, E401

@@ -168,6 +168,18 @@ TEST_CASE("backward in place writes the gradient over the saved input") {
   CHECK(peak(profile(apart).backward).bytes == Bytes(300));
 }
 
+TEST_CASE("gradients made in forward are handed out, not made again") {
+  Graph g = start();
+  const TensorId made = g.tensor(kWide, kKept, false);
+  g.output = g.tensor(kNarrow, kKept, true);
+  g.run({g.input}, {g.output, made}, {.saves = {made}, .saves_gradients = true, .parameter_gradients = Bytes(7)});
+  const BlockProfile p = profile(g);
+  CHECK(bytes(p.saved) == Bytes(100));
+  CHECK(peak(p.forward_with_grad).bytes == Bytes(210));  // the input, what it makes, and the input's gradient
+  CHECK(peak(p.backward).bytes == Bytes(117));           // gradients of the output, of the input, of the parameter
+  check_consistent(g);
+}
+
 TEST_CASE("a view has no bytes, keeps its base alive and saves its base") {
   Graph g = start();
   const TensorId part = g.view(g.input, kNarrow);

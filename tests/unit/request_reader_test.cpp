@@ -248,7 +248,6 @@ TEST_CASE("the contract's values that are not modelled are known and refused by 
       {"/training/optimizer/states", "int4"},
       {"/training/optimizer/states", "fp16"},
       {"/training/recompute", "selective"},
-      {"/training/cross_entropy", "fused"},
       {"/training/attention", "flex"},
       {"/training/compile", true},
       {"/training/offload/optimizer", true},
@@ -267,6 +266,32 @@ TEST_CASE("the contract's values that are not modelled are known and refused by 
     CHECK(problem.pointer == row.pointer);
     CHECK(argument(problem, "field") == std::string(row.pointer).substr(std::string(row.pointer).rfind('/') + 1));
     CHECK(argument(problem, "value") == (row.value.is_string() ? row.value.get<std::string>() : row.value.dump()));
+  }
+}
+
+TEST_CASE("what a framework of fused kernels cannot do is refused by name") {
+  struct Row {
+    const char* framework;
+    const char* pointer;
+    Json value;
+    bool refused;
+  };
+  const Row rows[] = {
+      {"liger", "/training/kernels", "eager", true},          {"liger", "/training/kernels", "fused", false},
+      {"liger", "/training/cross_entropy", "fused", false},   {"liger", "/training/method", "full", false},
+      {"unsloth", "/training/kernels", "eager", true},        {"unsloth", "/training/method", "full", true},
+      {"unsloth", "/training/base_weights", "int8", true},    {"unsloth", "/training/base_weights", "bf16", false},
+      {"unsloth", "/training/kbit_upcast", true, true},       {"unsloth", "/training/offload/activations", true, false},
+      {"liger", "/training/offload/activations", true, true}, {"torchtune", "/training/cross_entropy", "fused", true},
+      {"torchtune", "/training/kernels", "fused", true},      {"liger", "/training/compile", true, true},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.framework);
+    CAPTURE(row.pointer);
+    Json request = with(row.pointer, row.value);
+    request["training"]["framework"] = row.framework;
+    const Lines problems = problems_of(request);
+    CHECK(problems == (row.refused ? Lines{std::string("not_supported ") + row.pointer} : Lines{}));
   }
 }
 
@@ -463,6 +488,34 @@ TEST_CASE("base weights and states follow from the method and the precision") {
     CHECK(t.optimizer.states == row.states);
     CHECK(t.kbit_upcast == false);
     CHECK(!t.optimizer.foreach);
+  }
+}
+
+TEST_CASE("loss, kernels and dropout follow from the framework") {
+  struct Row {
+    FrameworkId framework;
+    CrossEntropy loss;
+    Kernels kernels;
+    double dropout;
+    WeightFormat four_bit;
+  };
+  const Row rows[] = {
+      {FrameworkId::transformers, CrossEntropy::full_logits, Kernels::eager, 0.05, WeightFormat::nf4},
+      {FrameworkId::torchtune, CrossEntropy::full_logits, Kernels::eager, 0.0, WeightFormat::nf4},
+      {FrameworkId::liger, CrossEntropy::fused, Kernels::fused, 0.05, WeightFormat::nf4},
+      {FrameworkId::unsloth, CrossEntropy::fused, Kernels::fused, 0.0, WeightFormat::nf4_dq},
+  };
+  for (const Row& row : rows) {
+    PlanRequest request;
+    request.training.method = Method::qlora;
+    request.training.framework = row.framework;
+    const TrainingChoice t = resolve_defaults(request).training;
+    CAPTURE(name_of(row.framework));
+    CHECK(t.cross_entropy == row.loss);
+    CHECK(t.kernels == row.kernels);
+    CHECK(t.lora.dropout == row.dropout);
+    CHECK(t.base_weights == row.four_bit);
+    CHECK(t.optimizer.states == StateFormat::fp32);
   }
 }
 

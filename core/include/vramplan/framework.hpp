@@ -11,18 +11,33 @@
 namespace vramplan {
 
 // composite: separate PyTorch operations, each saving what autograd needs; fused: one kernel that saves input and row
-// statistic.
+// statistic, and writes the input's gradient over the output's where nothing else can need that
+// (liger_kernel/ops/rms_norm.py, in_place; unsloth/kernels/rms_layernorm.py, reuse_grad).
 enum class NormKernel : std::uint8_t { composite, fused };
 // composite_fp32: rotates in FP32 through views (torchtune); composite: rotate_half in the compute type; fused: in
-// place.
-enum class RotaryKernel : std::uint8_t { composite, composite_fp32, fused };
+// place, forward and backward; fused_forward: in place, its gradients are new tensors.
+enum class RotaryKernel : std::uint8_t { composite, composite_fp32, fused, fused_forward };
 enum class GatedMlpKernel : std::uint8_t { composite, fused };
 // How the loss treats the logits.
 enum class LossKind : std::uint8_t {
   upcast_full,      // FP32 copy of all logits, log-softmax saved (Transformers' ForCausalLMLoss)
   in_type_chunked,  // head output split into chunks, each upcast in turn (torchtune's CEWithChunkedOutputLoss)
-  fused_kernel,     // logits materialised once, loss kernel works in place (Liger and FOAK cross-entropy)
-  fused_linear,     // head and loss fused: logits exist for one chunk at a time
+  fused_kernel,     // logits materialised once, one loss kernel on them
+  fused_linear,     // head and loss fused: logits exist for one chunk at a time, gradients are made in forward
+  tiled,            // head and loss fused: logits exist for one tile at a time, and again in backward
+};
+// What a fused linear loss holds of a chunk of logits.
+enum class LossChunk : std::uint8_t {
+  in_type,  // the chunk in the compute type, its gradient over it (Liger)
+  upcast,   // the chunk, an FP32 copy, and still the gradient of the chunk before (FOAK)
+  fp32,     // the chunk in FP32, its gradient in the same buffer (Unsloth)
+};
+// How many tokens of the batch make a chunk of the loss (ops/symbols.cpp).
+enum class ChunkRule : std::uint8_t {
+  parts,               // a fixed number of parts of the sequence
+  as_small_as_hidden,  // logits no larger than the hidden states of the batch, then up to a power of two (Liger, FOAK)
+  unsloth,             // the same, down to a power of two, within limits
+  tile,                // a fixed number of tokens (TRL)
 };
 
 // How the logits meet the labels, which are one position behind.
@@ -51,10 +66,20 @@ struct FrameworkSwitches {
   bool fp32_adapters = false;                   // adapters are held in FP32
   bool adapter_casts_input = false;             // PEFT: the adapter casts its input to the adapter's type first
   bool quantized_output_follows_input = false;  // bitsandbytes: a 4-bit linear answers in the type of its input
-  bool foreach_optimizer = true;    // multi-tensor optimizer kernels make a temporary the size of what they update
-  bool raises_leftovers = false;    // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
-  bool masks_sdpa_windows = false;  // a sliding window under SDPA becomes a mask (batch x sequence x sequence)
+  bool foreach_optimizer = true;  // multi-tensor optimizer kernels make a temporary the size of what they update
+  bool raises_leftovers = false;  // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
+  // FSDP with mixed precision: Accelerate raises the trained 16-bit weights to FP32 (accelerator.py, prepare_model).
+  bool raises_trained = false;
+  bool masks_sdpa_windows = false;   // a sliding window under SDPA becomes a mask (batch x sequence x sequence)
+  bool gradient_over_logits = true;  // a loss kernel writes the gradient over the logits that it was given
+  LossChunk loss_chunk = LossChunk::in_type;
+  ChunkRule chunk_rule = ChunkRule::parts;
   std::int64_t loss_chunks = 1;
+  // Adapted projections of one input are one autograd function, which writes the input's gradient over the input and
+  // dequantizes into a buffer that all layers share (unsloth/kernels/fast_lora.py).
+  bool fuses_adapters = false;
+  // Inputs of checkpointed blocks wait in host memory (unsloth_zoo/gradient_checkpointing.py).
+  bool offloads_checkpoints = false;
   // FSDP1 waits for the gradients of a frozen unit's inputs with a multi-gradient hook, which holds them, and the
   // inputs, to the end of backward (torch/distributed/fsdp/_runtime_utils.py,
   // _register_post_backward_reshard_only_hook).

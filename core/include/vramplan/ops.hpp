@@ -41,7 +41,7 @@ struct Tensor {
 
 // Temporaries that live only while their operation runs.
 struct Workspace {
-  static constexpr std::size_t kMaxSizes = 6;
+  static constexpr std::size_t kMaxSizes = 8;
   Component component = Component::working_memory;
   std::array<Size, kMaxSizes> sizes{};
   std::uint8_t count = 0;
@@ -68,6 +68,7 @@ struct Op {
   std::uint8_t input_count = 0, output_count = 0, saved_count = 0;
   bool passes_gradient = false;    // backward hands the output's gradient on unchanged (additions, views)
   bool gradient_in_place = false;  // backward writes the input's gradient over the saved input
+  bool saves_gradients = false;    // what it saves are the gradients, made in forward: backward hands them out
   Workspace forward, backward;
   Polynomial forward_bytes, backward_bytes;  // of the workspaces
   Bytes parameter_gradients;                 // made in backward and kept until the optimizer has run
@@ -79,6 +80,7 @@ struct OpTraits {
   std::initializer_list<TensorId> saves = {};
   bool passes_gradient = false;
   bool gradient_in_place = false;
+  bool saves_gradients = false;
   Workspace forward = {};
   Workspace backward = {};
   Bytes parameter_gradients = {};

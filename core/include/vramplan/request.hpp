@@ -51,6 +51,11 @@ enum class AttentionKernel : std::uint8_t { eager, sdpa, flash, flex };
 enum class CrossEntropy : std::uint8_t { full_logits, chunked, fused };
 enum class Kernels : std::uint8_t { eager, fused };
 
+// Frameworks built on the Transformers Trainer and PEFT.
+[[nodiscard]] constexpr bool has_trainer(FrameworkId f) {
+  return f == FrameworkId::transformers || f == FrameworkId::liger || f == FrameworkId::unsloth;
+}
+
 // Names, in order of the enumerators; used by the reader, the report and `catalogue()`.
 template <class Enum>
 struct EnumNames;  // specialised in enum_names.hpp
@@ -97,9 +102,9 @@ struct TrainingChoice {
   bool packing = true;
   Recompute recompute = Recompute::full;
   AttentionKernel attention = AttentionKernel::sdpa;
-  CrossEntropy cross_entropy = CrossEntropy::full_logits;
+  std::optional<CrossEntropy> cross_entropy;
   std::optional<bool> logits_upcast;  // the loss raises full logits to FP32; absent: as the framework does
-  Kernels kernels = Kernels::eager;
+  std::optional<Kernels> kernels;
   std::optional<bool> kbit_upcast;
   bool compile = false;
   std::optional<std::int64_t> trainable_layers;
@@ -151,7 +156,8 @@ struct PlanRequest {
 // (not_supported; one table in request.cpp decides). Absent optional fields are never a problem.
 [[nodiscard]] Problems check_request(const PlanRequest& request);
 
-// The same request with the fields filled in that follow from others: base_weights, optimizer.states, kbit_upcast.
+// The same request with the fields filled in that follow from others: base_weights, optimizer.states, kbit_upcast,
+// cross_entropy, kernels.
 // What the visitor gave stays. `foreach` stays absent too: its default belongs to the framework.
 [[nodiscard]] PlanRequest resolve_defaults(PlanRequest request);
 

@@ -31,6 +31,7 @@ struct Inventory {
   // Constants of the base weights' quantizer.
   std::int64_t absmax_blocks = 0;         // of 64 values
   std::int64_t absmax_second_blocks = 0;  // of 256 absmax values (double quantization)
+  Params largest_quantized;               // one matrix
   Params rows;                            // outputs of the quantized matrices (LLM.int8)
   std::int64_t gptq_groups = 0;           // of 128 inputs, times outputs
   Params columns;                         // inputs of the quantized matrices (GPTQ's g_idx)

@@ -120,9 +120,12 @@ class Step {
   [[nodiscard]] const std::vector<LayerStack>& stacks() const { return stacks_; }
   // What one layer of the stack keeps from its forward to its backward: its input, or all that it saves.
   [[nodiscard]] Bytes kept_per_layer(const LayerStack& stack) const;
+  // Inputs of checkpointed blocks that wait in host memory from forward to backward.
+  [[nodiscard]] Bytes offloaded_checkpoints() const;
   [[nodiscard]] bool valid() const;
 
  private:
+  [[nodiscard]] Dim not_offloaded(Event event, const LayerStack& stack) const;
   void size_graphs();
   void fill_lists();
   template <class Sink>

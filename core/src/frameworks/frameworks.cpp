@@ -5,10 +5,10 @@ namespace vramplan {
 FrameworkSwitches switches_for(const TrainingChoice& training, bool sharded) {
   switch (training.framework) {
     case FrameworkId::torchtune: return torchtune_switches(training);
+    case FrameworkId::liger: return liger_switches(training, sharded);
+    case FrameworkId::unsloth: return unsloth_switches(training);
     // Frameworks that are not modelled are refused before (request.cpp).
     case FrameworkId::transformers:
-    case FrameworkId::liger:
-    case FrameworkId::unsloth:
     case FrameworkId::litgpt:
     case FrameworkId::deepspeed:
     case FrameworkId::torchtitan:

@@ -6,6 +6,8 @@
 namespace vramplan {
 
 [[nodiscard]] FrameworkSwitches transformers_switches(const TrainingChoice& training, bool sharded);
+[[nodiscard]] FrameworkSwitches liger_switches(const TrainingChoice& training, bool sharded);
+[[nodiscard]] FrameworkSwitches unsloth_switches(const TrainingChoice& training);
 [[nodiscard]] FrameworkSwitches torchtune_switches(const TrainingChoice& training);
 
 }  // namespace vramplan

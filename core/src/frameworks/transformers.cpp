@@ -3,15 +3,31 @@
 #include "frameworks.hpp"
 
 namespace vramplan {
-
 namespace {
+
+// The model's own loss upcasts all logits; FOAK's kernel (fms-acceleration) writes over an FP32 copy of them. Without
+// logits: FOAK's fused linear cross-entropy, an early Liger's; Liger's own; or TRL's, which is what its trainers do by
+// default since 1.16.
+void choose_loss(FrameworkSwitches& s, CrossEntropy choice, bool fused_kernels) {
+  if (choice == CrossEntropy::full_logits) {
+    s.loss = fused_kernels ? LossKind::fused_kernel : LossKind::upcast_full;
+  } else if (fused_kernels || choice == CrossEntropy::fused) {
+    s.loss = LossKind::fused_linear;
+    s.loss_chunk = fused_kernels ? LossChunk::upcast : LossChunk::in_type;
+    s.chunk_rule = ChunkRule::as_small_as_hidden;
+  } else {
+    s.loss = LossKind::tiled;
+    s.chunk_rule = ChunkRule::tile;
+  }
+}
 
 // What an absent version stands for: today's release; with fused kernels the one that fms-acceleration, whose kernels
 // they are, was published with (scripts/benchmarks/refs/requirements_liger.txt).
 Version release_of(const TrainingChoice& t) {
   constexpr Version kToday{5, 24};
   constexpr Version kFusedKernels{4, 45};
-  return t.framework_version.value_or(t.kernels == Kernels::fused ? kFusedKernels : kToday);
+  const bool foak = t.framework == FrameworkId::transformers && t.kernels == Kernels::fused;
+  return t.framework_version.value_or(foak ? kFusedKernels : kToday);
 }
 
 // Up to 4.45 the models' own forward shifted the logits and overwrote them by their upcast; then ForCausalLMLoss
@@ -44,13 +60,11 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
   FrameworkSwitches s;
   s.source = "transformers";
   const Version release = release_of(t);
-  const bool fused = t.kernels == Kernels::fused;  // Liger or FOAK kernels patched in
+  const bool fused = t.kernels == Kernels::fused;  // FOAK's kernels patched in
   s.norm = fused ? NormKernel::fused : NormKernel::composite;
   s.rotary = fused ? RotaryKernel::fused : RotaryKernel::composite;
   s.gated_mlp = GatedMlpKernel::composite;
-  const bool without_logits = t.cross_entropy != CrossEntropy::full_logits;
-  s.loss = without_logits ? LossKind::fused_linear : fused ? LossKind::fused_kernel : LossKind::upcast_full;
-  s.loss_chunks = without_logits ? 8 : 1;
+  choose_loss(s, t.cross_entropy.value_or(CrossEntropy::full_logits), fused);
   s.shift = label_shift(release);
   s.key_repeats = key_repeats(release);
   s.logits_upcast = t.logits_upcast.value_or(true);
@@ -63,6 +77,7 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
   s.foreach_optimizer = t.optimizer.foreach.value_or(foreach_by_default(release));
   s.raises_leftovers = t.kbit_upcast.value_or(false) && !sharded;  // FSDP's mixed precision lowers them again
   const bool adapters = t.method != Method::full && t.method != Method::freeze;
+  s.raises_trained = sharded && s.autocast && t.method == Method::full;
   s.keeps_stream_in_backward = sharded && adapters;
   return s;
 }

@@ -13,6 +13,7 @@ ElementType wider(ElementType a, ElementType b) { return bytes_per_element(a) >=
 TensorId rotary(Graph& g, const BlockContext& c, TensorId x) {
   const Size size = g.at(x).size;
   if (c.framework.rotary == RotaryKernel::fused) return x;
+  if (c.framework.rotary == RotaryKernel::fused_forward) return g.view(x, size);
   const ElementType type =
       c.framework.rotary == RotaryKernel::composite_fp32 ? ElementType::fp32 : wider(size.type, c.residual);
   const TensorId straight = g.apply({x}, size.as(type), kAttention);
@@ -104,11 +105,18 @@ Projected project(Graph& g, const BlockContext& c, TensorId x, const Attention& 
     return {part(Symbol::q), part(Symbol::kv), part(Symbol::v)};
   }
   const bool doubled = a.output_gate == OutputGate::doubled_query;
+  const Linear q{.module = Module::q, .in = h, .out = {Symbol::q, doubled ? 2 : 1}, .bias = a.qkv_bias};
+  const Linear k{.module = Module::k, .in = h, .out = {Symbol::kv}, .bias = a.qkv_bias};
+  const Linear v{.module = Module::v, .in = h, .out = {Symbol::v}, .bias = a.qkv_bias};
+  if (!doubled && !a.k_is_v && fuses(c, {q, k, v})) {
+    const auto [fused_q, fused_k, fused_v] = fused_qkv(g, c, x, {q, k, v});
+    return {fused_q, fused_k, fused_v};
+  }
   Projected p{};
-  p.q = linear(g, c, x, {.module = Module::q, .in = h, .out = {Symbol::q, doubled ? 2 : 1}, .bias = a.qkv_bias});
+  p.q = linear(g, c, x, q);
   if (doubled) p.q = g.apply({p.q}, token_size({Symbol::q}, g.at(p.q).size.type), kAttention);
-  p.k = linear(g, c, x, {.module = Module::k, .in = h, .out = {Symbol::kv}, .bias = a.qkv_bias});
-  p.v = a.k_is_v ? p.k : linear(g, c, x, {.module = Module::v, .in = h, .out = {Symbol::v}, .bias = a.qkv_bias});
+  p.k = linear(g, c, x, k);
+  p.v = a.k_is_v ? p.k : linear(g, c, x, v);
   return p;
 }
 
@@ -173,7 +181,8 @@ TensorId attention(Graph& g, const BlockContext& c, TensorId x, const Attention&
   const bool joins =
       a.partial_rotary && c.attention != AttentionKernel::eager && c.framework.rotary == RotaryKernel::composite;
   const TensorId gated = gate_output(g, c, x, joins ? copy(g, out) : out, a.output_gate);
-  return linear(g, c, gated, {.module = Module::o, .in = {Symbol::av}, .out = {Symbol::h}, .bias = a.o_bias});
+  const Linear o{.module = Module::o, .in = {Symbol::av}, .out = {Symbol::h}, .bias = a.o_bias};
+  return fuses(c, {o}) ? fused_output(g, c, gated, o) : linear(g, c, gated, o);
 }
 
 }  // namespace vramplan::ops

@@ -26,9 +26,11 @@ struct Linear {
   Component component = Component::activations_attention;
 };
 
+// A chunk of the loss takes tokens of the whole batch; everything else is so many tokens a sequence.
 [[nodiscard]] constexpr Size token_size(Width width, ElementType type, Symbol per_token = Symbol::one,
                                         Symbol tokens = Symbol::s) {
-  return Size{{Symbol::b, tokens, per_token, width.symbol}, width.multiplier, type};
+  const Symbol sequences = tokens == Symbol::sc ? Symbol::one : Symbol::b;
+  return Size{{sequences, tokens, per_token, width.symbol}, width.multiplier, type};
 }
 
 // primitives.cpp
@@ -43,6 +45,18 @@ struct Linear {
 [[nodiscard]] TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w);
 [[nodiscard]] TensorId autocast_copy(Graph& g, const BlockContext& c, const Size& weight, bool trains);
 void add_parameter_gradient(const Graph& g, const BlockContext& c, const Size& parameter, OpTraits& traits);
+
+// The gate's activation times up: one kernel where the framework has one for it.
+[[nodiscard]] bool has_gated_kernel(const BlockContext& c, Activation kind);
+[[nodiscard]] TensorId gated_kernel(Graph& g, TensorId gate, TensorId up, Component component);
+
+// fused_adapter.cpp: adapted linear layers as one autograd function each.
+[[nodiscard]] bool fuses(const BlockContext& c, std::initializer_list<Linear> layers);
+[[nodiscard]] std::array<TensorId, 3> fused_qkv(Graph& g, const BlockContext& c, TensorId x,
+                                                const std::array<Linear, 3>& qkv);
+[[nodiscard]] TensorId fused_gated_mlp(Graph& g, const BlockContext& c, TensorId x, const Linear& gate,
+                                       const Linear& up, const Linear& down);
+[[nodiscard]] TensorId fused_output(Graph& g, const BlockContext& c, TensorId x, const Linear& w);
 
 // adapter.cpp: what an adapter adds to `base`, the output of its linear layer.
 [[nodiscard]] TensorId adapter(Graph& g, const BlockContext& c, TensorId x, TensorId base, const Linear& w);

@@ -73,6 +73,7 @@ class BackwardWalk {
     const Op& op = graph_.ops()[i];
     active_ = receives_gradient(op);
     if (!active_) return live_;
+    if (op.saves_gradients) release_saved(op);
     live_.coefficient[static_cast<std::size_t>(Product::one)] += op.parameter_gradients.value;
     parameter_gradients_ += op.parameter_gradients;
     const std::int16_t passed = op.passes_gradient ? gradient_of_[at(op.outputs[0])] : kNone;
@@ -121,6 +122,13 @@ class BackwardWalk {
       if (gradient_of_[at(op.outputs[k])] != kNone) return true;
     }
     return false;
+  }
+  void release_saved(const Op& op) {
+    for (std::size_t k = 0; k < op.saved_count; ++k) {
+      const auto t = at(op.saved[k]);
+      if (saved_[t]) live_ -= graph_.tensors()[t].bytes;
+      saved_[t] = false;
+    }
   }
   std::int16_t make(TensorId id) {
     const auto g = storage_count_++;
@@ -293,6 +301,7 @@ void Graph::run(std::initializer_list<TensorId> inputs, std::initializer_list<Te
   if (!needs_backward) return;
   op.passes_gradient = traits.passes_gradient;
   op.gradient_in_place = traits.gradient_in_place;
+  op.saves_gradients = traits.saves_gradients;
   op.backward = traits.backward;
   op.backward_bytes = total(op.backward);
   op.parameter_gradients = traits.parameter_gradients;

@@ -58,10 +58,11 @@ TensorId full_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   return loss;
 }
 
-// A loss kernel that writes the gradient over the logits (Liger's and FOAK's cross-entropy on materialised logits).
-TensorId in_place_loss(Graph& g, const BlockContext& c, TensorId hidden) {
+// One loss kernel on materialised logits.
+TensorId kernel_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   const LossInput in = loss_input(g, c, hidden);
-  const TensorId loss = g.apply({in.logits}, loss_size(), kLogits, {.saves = {in.logits}, .gradient_in_place = true});
+  const TensorId loss = g.apply({in.logits}, loss_size(), kLogits,
+                                {.saves = {in.logits}, .gradient_in_place = c.framework.gradient_over_logits});
   g.hold({in.held[0], in.held[1], in.held[2]});
   return loss;
 }
@@ -72,7 +73,7 @@ TensorId chunked_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   const auto chunks = static_cast<std::size_t>(c.framework.loss_chunks) < kMaxChunks
                           ? static_cast<std::size_t>(c.framework.loss_chunks)
                           : kMaxChunks;
-  const Size part{{Symbol::b, Symbol::sc, Symbol::one, Symbol::h}, 1, g.at(hidden).size.type};
+  const Size part = token_size({Symbol::h}, g.at(hidden).size.type, Symbol::one, Symbol::sc);
   std::array<TensorId, kMaxChunks> logits{};
   for (std::size_t i = 0; i < chunks; ++i) {
     const TensorId view = g.view(hidden, part);
@@ -87,18 +88,69 @@ TensorId chunked_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   return loss;
 }
 
-// Head and loss in one function: the logits of one chunk exist at a time, and the gradient of the hidden states is made
-// in forward (Liger's fused linear cross-entropy, arXiv 2410.10989).
+// The head's weight, and with it the type of the logits of a fused loss.
+Size head_matrix(ElementType type) { return Size{{Symbol::h, Symbol::V, Symbol::one, Symbol::one}, 1, type}; }
+ElementType fused_logits_type(const Graph& g, const BlockContext& c, TensorId hidden) {
+  return c.framework.autocast ? c.compute : g.at(hidden).size.type;
+}
+
+// What exists of one chunk of logits at most.
+Workspace chunk_of_logits(const BlockContext& c, ElementType type) {
+  const Size chunk = token_size({Symbol::V}, type, Symbol::one, Symbol::sc);
+  Workspace w(kLogits, {});
+  switch (c.framework.loss_chunk) {
+    case LossChunk::in_type: w.add(chunk); break;
+    case LossChunk::upcast:
+      w.add(chunk.times(2));
+      if (type != ElementType::fp32) w.add(chunk.as(ElementType::fp32));
+      break;
+    case LossChunk::fp32:
+      w.add(chunk.as(ElementType::fp32));
+      w.add(token_size({Symbol::h}, ElementType::fp32, Symbol::one, Symbol::sc));
+      break;
+  }
+  return w;
+}
+
+// Head and loss in one function: the logits of one chunk exist at a time, and the gradients of the hidden states and of
+// the weight are made in forward and saved (Liger's fused linear cross-entropy, arXiv 2410.10989). Under autocast the
+// weight is cast for each product: transposed for the logits, which no cache keeps, and as it is for the gradient,
+// which stays in autocast's cache when the weight is trained.
 TensorId fused_linear_loss(Graph& g, const BlockContext& c, TensorId hidden) {
-  const Size chunk{{Symbol::b, Symbol::sc, Symbol::one, Symbol::V}, 1, ElementType::fp32};
   const bool trains = c.trains_leftovers;
-  const Size weight{{Symbol::h, Symbol::V, Symbol::one, Symbol::one}, 1, c.gradients};
-  const Bytes gradient = trains ? g.size_in_bytes(weight) : Bytes{};
+  const ElementType type = fused_logits_type(g, c, hidden);
+  OpTraits traits{.saves_gradients = true, .forward = chunk_of_logits(c, type)};
+  if (c.leftovers != type) traits.forward.add(head_matrix(type).times(trains ? 2 : 1));
+  if (trains) add_parameter_gradient(g, c, head_matrix(c.gradients), traits);
   const TensorId made = g.tensor(g.at(hidden).size, kLogits, false);
   const TensorId loss = g.tensor(loss_size(), kLogits, g.at(hidden).requires_grad || trains);
-  g.run({hidden}, {loss, made},
-        {.saves = {made}, .forward = {Component::logits, {chunk, chunk.halved()}}, .parameter_gradients = gradient});
+  if (!trains) {
+    g.run({hidden}, {loss, made}, traits);
+  } else {
+    const TensorId weight = g.tensor(head_matrix(c.gradients), Component::gradients, false);
+    g.run({hidden}, {loss, made, weight}, traits);
+    g.save(weight);
+  }
+  g.save(made);
   return loss;
+}
+
+// trl/kernels/chunked_logprob.py: the hidden states that count are gathered, the logits exist for one tile of tokens
+// and vocabulary at a time, and backward makes them again; it adds the gradients up in FP32 and casts them at the end.
+TensorId tiled_loss(Graph& g, const BlockContext& c, TensorId hidden) {
+  constexpr std::int32_t kTileColumns = 32768;  // trl/trainer/utils.py, _CHUNKED_LOGPROB_CHUNK_SIZE
+  const TensorId gathered = copy(g, hidden);
+  const ElementType type = fused_logits_type(g, c, hidden);
+  Workspace tile(kLogits, {token_size({Symbol::one, kTileColumns}, type, Symbol::one, Symbol::sc)});
+  if (c.leftovers != type) tile.add({{Symbol::h, Symbol::one, Symbol::one, Symbol::one}, kTileColumns, type});
+  OpTraits traits{.saves = {gathered}, .forward = tile, .backward = tile};
+  const Size entered = g.at(gathered).size;
+  if (entered.type != ElementType::fp32) traits.backward.add(entered.as(ElementType::fp32));
+  if (c.trains_leftovers) {
+    if (c.gradients != ElementType::fp32) traits.backward.add(head_matrix(ElementType::fp32));
+    add_parameter_gradient(g, c, head_matrix(c.gradients), traits);
+  }
+  return g.apply({gathered}, loss_size(), kLogits, traits);
 }
 
 }  // namespace
@@ -114,8 +166,9 @@ Graph head_graph(const BlockContext& c) {
   switch (c.framework.loss) {
     case LossKind::upcast_full: g.output = full_loss(g, c, hidden); break;
     case LossKind::in_type_chunked: g.output = chunked_loss(g, c, hidden); break;
-    case LossKind::fused_kernel: g.output = in_place_loss(g, c, hidden); break;
+    case LossKind::fused_kernel: g.output = kernel_loss(g, c, hidden); break;
     case LossKind::fused_linear: g.output = fused_linear_loss(g, c, hidden); break;
+    case LossKind::tiled: g.output = tiled_loss(g, c, hidden); break;
   }
   g.hold({hidden});
   g.hold_to_end(g.output);

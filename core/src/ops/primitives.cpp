@@ -86,7 +86,7 @@ Workspace dequantized(const Linear& w, ElementType type) {
 }
 
 Polynomial matrix_flops(Graph& g, const Linear& w) {
-  const Size tokens{{Symbol::b, w.tokens, w.per_token, Symbol::one}, 1, ElementType::int8};
+  const Size tokens = token_size({Symbol::one}, ElementType::int8, w.per_token, w.tokens);
   const Size weight = working_weight_size(w, ElementType::int8);
   return g.polynomial(tokens) * g.size_in_bytes(weight).value * 2;
 }

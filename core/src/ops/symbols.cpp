@@ -78,6 +78,50 @@ struct Fill {
   }
 };
 
+Dim next_power_of_two(Dim n) {
+  constexpr Dim kLargest = Dim{1} << 62;
+  Dim power = 1;
+  while (power < n && power < kLargest) power *= 2;
+  return power;
+}
+Dim power_of_two_within(Dim n) {
+  const Dim above = next_power_of_two(n);
+  return above > n ? above / 2 : above;
+}
+
+// unsloth_zoo/fused_losses/fused_linear.py, fused_linear_rows and _tiled_layout: as many tokens as keep the logits
+// below the hidden states, but so many that the product with the head stays worth its while, and 2 GiB of FP32 logits
+// at most. From 4096 tokens on the vocabulary is cut too, into tiles of 4096 x 16384 logits (on cards above 24.5 GiB;
+// smaller ones do so for every length): then a chunk is as many tokens as hold that many logits.
+Dim unsloth_chunk(Dim tokens, Dim hidden, Dim vocabulary) {
+  constexpr Dim kMostRows = 4096;
+  constexpr Dim kLeastRows = 512;
+  constexpr Dim kLeastLogits = 512 * 151936;
+  constexpr Dim kMostLogits = (Dim{2} << 30) / bytes_per_element(ElementType::fp32);
+  constexpr Dim kTileColumns = 16384;
+  if (tokens >= kMostRows && vocabulary > 2 * kTileColumns) return divide_up(kMostRows * kTileColumns, vocabulary);
+  const Dim least = std::clamp(power_of_two_within(kLeastLogits / vocabulary), kLeastRows, kMostRows);
+  const Dim rows = std::clamp(power_of_two_within(saturating_multiply(tokens, hidden) / vocabulary), least, kMostRows);
+  return std::min({rows, std::max<Dim>(kMostLogits / vocabulary, 2), tokens});
+}
+
+// Tokens of the batch in one chunk of the loss.
+Dim chunk_of(const SymbolTable& t, const FrameworkSwitches& framework) {
+  constexpr Dim kTileTokens = 4096;  // trl/kernels/chunked_logprob.py, TOKEN_CHUNK_SIZE
+  const Dim tokens = saturating_multiply(t[Symbol::b], t[Symbol::s]);
+  const Dim vocabulary = std::max<Dim>(t[Symbol::V], 1);
+  switch (framework.chunk_rule) {
+    case ChunkRule::parts: break;
+    case ChunkRule::as_small_as_hidden: {  // liger_kernel/ops/fused_linear_cross_entropy.py, inc_factor
+      const Dim parts = divide_up(vocabulary, std::max<Dim>(t[Symbol::h], 1));
+      return std::min(next_power_of_two(divide_up(tokens, parts)), tokens);
+    }
+    case ChunkRule::unsloth: return unsloth_chunk(tokens, t[Symbol::h], vocabulary);
+    case ChunkRule::tile: return std::min(tokens, kTileTokens);
+  }
+  return saturating_multiply(t[Symbol::b], divide_up(t[Symbol::s], std::max<Dim>(framework.loss_chunks, 1)));
+}
+
 }  // namespace
 
 SymbolTable widths_for(const BlockContext& c, const LayerGroup* group) {
@@ -96,7 +140,7 @@ SymbolTable widths_for(const BlockContext& c, const LayerGroup* group) {
 SymbolTable sized(SymbolTable t, const FrameworkSwitches& framework, BatchSize batch) {
   t[Symbol::b] = batch.micro_batch;
   t[Symbol::s] = batch.sequence_length;
-  t[Symbol::sc] = divide_up(batch.sequence_length, std::max<Dim>(framework.loss_chunks, 1));
+  t[Symbol::sc] = chunk_of(t, framework);
   t[Symbol::w] = t.window > 0 ? std::min(t.window, batch.sequence_length) : batch.sequence_length;
   return t;
 }

@@ -61,6 +61,7 @@ void count_quantizer(Inventory& n, const ParameterGroup& g, std::int64_t tensors
   const std::int64_t blocks = divide_up(parameters_per_copy(g).value, 64);
   n.absmax_blocks = saturating_add(n.absmax_blocks, saturating_multiply(blocks, tensors));
   n.absmax_second_blocks = saturating_add(n.absmax_second_blocks, saturating_multiply(divide_up(blocks, 256), tensors));
+  n.largest_quantized = std::max(n.largest_quantized, parameters_per_copy(g));
   n.rows += Params(g.rows) * tensors;
   n.columns += Params(g.columns) * tensors;
   n.gptq_groups = saturating_add(n.gptq_groups,
@@ -105,7 +106,7 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
   const std::vector<Dim> trained = trained_layers(model, training);
   // The Trainer asks bitsandbytes for 32-bit states of nn.Embedding modules (transformers/trainer.py,
   // create_optimizer).
-  const bool fp32_embeddings = training.framework == FrameworkId::transformers;
+  const bool fp32_embeddings = has_trainer(training.framework);
   std::vector<Params> layer(model.groups.size());
   for (const ParameterGroup& g : groups) {
     n.total += parameters_of(g);
@@ -146,6 +147,7 @@ StateTypes state_types(const TrainingChoice& t, const FrameworkSwitches& framewo
   types.weights = types.base == WeightFormat::fp32   ? ElementType::fp32
                   : types.base == WeightFormat::fp16 ? ElementType::fp16
                                                      : half;
+  if (framework.raises_trained && !is_quantized(types.base)) types.weights = ElementType::fp32;
   types.leftovers = is_quantized(types.base) && framework.raises_leftovers ? ElementType::fp32 : types.weights;
   types.adapters = framework.fp32_adapters ? ElementType::fp32 : types.compute;
   switch (t.optimizer.states.value_or(StateFormat::fp32)) {
@@ -156,6 +158,8 @@ StateTypes state_types(const TrainingChoice& t, const FrameworkSwitches& framewo
     case StateFormat::fp32:
     case StateFormat::factored: types.optimizer = ElementType::fp32; break;
   }
+  // States take the type of the weights when the first step runs, whatever these were loaded as.
+  if (framework.raises_trained && bytes_per_element(types.optimizer) == 2) types.optimizer = ElementType::fp32;
   return types;
 }
 
