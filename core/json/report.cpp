@@ -184,6 +184,23 @@ OrderedJson version(const std::optional<Version>& v) {
   return std::to_string(v->major) + "." + std::to_string(v->minor);
 }
 
+OrderedJson lora(const LoraChoice& l) {
+  OrderedJson saved = OrderedJson::array();
+  for (const SavedModule module : l.modules_to_save) saved.push_back(name_of(module));
+  return {{"rank", l.rank},
+          {"targets", l.targets},
+          {"dropout", or_null(l.dropout)},
+          {"modules_to_save", std::move(saved)},
+          {"rslora", l.rslora}};
+}
+
+OrderedJson generation(const std::optional<GenerationChoice>& g) {
+  if (!g) return nullptr;
+  return {{"completion_length", g->completion_length},
+          {"engine_share", g->engine_share},
+          {"generations", or_null(g->generations)}};
+}
+
 OrderedJson training(const TrainingChoice& t) {
   return {{"objective", name_of(t.objective)},
           {"method", name_of(t.method)},
@@ -197,7 +214,7 @@ OrderedJson training(const TrainingChoice& t) {
             {"paged", t.optimizer.paged},
             {"foreach", or_null(t.optimizer.foreach)},
             {"in_backward", t.optimizer.in_backward}}},
-          {"lora", {{"rank", t.lora.rank}, {"targets", t.lora.targets}, {"dropout", or_null(t.lora.dropout)}}},
+          {"lora", lora(t.lora)},
           {"sequence_length", t.sequence_length},
           {"micro_batch", t.micro_batch},
           {"global_batch", or_null(t.global_batch)},
@@ -214,6 +231,8 @@ OrderedJson training(const TrainingChoice& t) {
            {{"optimizer", t.offload.optimizer},
             {"parameters", t.offload.parameters},
             {"activations", t.offload.activations}}},
+          {"reference", or_null(t.reference)},
+          {"generation", generation(t.generation)},
           {"tokens", or_null(t.tokens)}};
 }
 

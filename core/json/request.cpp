@@ -9,6 +9,7 @@
 
 #include "config.hpp"
 #include "lora_targets.hpp"
+#include "vramplan/enum_names.hpp"
 
 namespace vramplan {
 namespace {
@@ -16,6 +17,7 @@ namespace {
 constexpr std::size_t kMostTargets = 64;
 constexpr IntegerRange kZeroStage{0, 3};
 constexpr NumberRange kDropout{0.0, 1.0};
+constexpr NumberRange kEngineShare{0.0, 1.0};
 constexpr NumberRange kTokens{1.0, 1e18};
 
 // ---- model
@@ -170,6 +172,26 @@ std::vector<std::string> read_targets(const Json& value, const std::string& poin
   return targets;
 }
 
+std::vector<SavedModule> read_saved_modules(const Json& value, const std::string& pointer, Problems& problems) {
+  std::vector<SavedModule> modules;
+  if (!value.is_array()) {
+    report_wrong_type(problems, pointer, "array", value);
+    return modules;
+  }
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    const std::string place = child_pointer(pointer, i);
+    std::string name;
+    if (!read_string(value[i], place, problems, name)) continue;
+    const std::optional<SavedModule> module = parse_enum<SavedModule>(name);
+    if (!module) {
+      report_unknown_value(problems, place, name, EnumNames<SavedModule>::values);
+    } else if (std::find(modules.begin(), modules.end(), *module) == modules.end()) {
+      modules.push_back(*module);
+    }
+  }
+  return modules;
+}
+
 LoraChoice read_lora(const Json& value, const std::string& pointer, Problems& problems) {
   LoraChoice lora;
   ObjectReader reader(value, pointer, problems);
@@ -178,8 +200,22 @@ LoraChoice read_lora(const Json& value, const std::string& pointer, Problems& pr
     lora.targets = read_targets(*targets, reader.pointer_to("targets"), problems);
   }
   reader.number("dropout", lora.dropout, kDropout);
+  if (const Json* modules = reader.any("modules_to_save")) {
+    lora.modules_to_save = read_saved_modules(*modules, reader.pointer_to("modules_to_save"), problems);
+  }
+  reader.boolean("rslora", lora.rslora);
   reader.finish();
   return lora;
+}
+
+GenerationChoice read_generation(const Json& value, const std::string& pointer, Problems& problems) {
+  GenerationChoice generation;
+  ObjectReader reader(value, pointer, problems);
+  reader.integer("completion_length", generation.completion_length, limits::kSequenceLength);
+  reader.number("engine_share", generation.engine_share, kEngineShare);
+  reader.integer("generations", generation.generations, limits::kGenerations);
+  reader.finish();
+  return generation;
 }
 
 OffloadChoice read_offload(const Json& value, const std::string& pointer, Problems& problems) {
@@ -257,6 +293,10 @@ TrainingChoice read_training(const Json& value, const std::string& pointer, Prob
   if (const Json* offload = reader.any("offload")) {
     training.offload = read_offload(*offload, reader.pointer_to("offload"), problems);
   }
+  reader.enumerator("reference", training.reference);
+  if (const Json* generation = reader.any("generation")) {
+    training.generation = read_generation(*generation, reader.pointer_to("generation"), problems);
+  }
   reader.finish();
   return training;
 }
@@ -301,6 +341,10 @@ std::vector<std::string_view> compared_fields(const Problem& problem) {
   if (problem.code == ProblemCode::not_supported) return {at};
   if (problem.code == ProblemCode::layout_mismatch) return {"/layout", "/hardware"};
   if (at == "/training/global_batch") return {at, "/training/micro_batch", "/layout"};
+  if (at == "/training/reference") return {at, "/training/objective", "/training/method"};
+  if (at.starts_with("/training/generation")) {
+    return {at, "/training/objective", "/training/sequence_length", "/training/global_batch", "/training/micro_batch"};
+  }
   return {at, "/training/method"};
 }
 

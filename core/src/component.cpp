@@ -11,13 +11,16 @@ constexpr std::int64_t kLargestCoefficient = std::int64_t{1} << 52;
 // How often batch, length, chunk and span occur in a size.
 struct Occurrences {
   std::array<std::uint8_t, kSymbolCount> of{};
-  [[nodiscard]] bool are(std::uint8_t b, std::uint8_t s, std::uint8_t sc, std::uint8_t w) const {
+  [[nodiscard]] bool are(std::uint8_t b, std::uint8_t s, std::uint8_t sc, std::uint8_t w, std::uint8_t sk = 0) const {
     const auto at = [this](Symbol symbol) { return of[static_cast<std::size_t>(symbol)]; };
-    return at(Symbol::b) == b && at(Symbol::s) == s && at(Symbol::sc) == sc && at(Symbol::w) == w;
+    return at(Symbol::b) == b && at(Symbol::s) == s && at(Symbol::sc) == sc && at(Symbol::w) == w &&
+           at(Symbol::sk) == sk;
   }
 };
 
-bool varies(Symbol s) { return s == Symbol::b || s == Symbol::s || s == Symbol::sc || s == Symbol::w; }
+bool varies(Symbol s) {
+  return s == Symbol::b || s == Symbol::s || s == Symbol::sk || s == Symbol::sc || s == Symbol::w;
+}
 
 std::optional<Product> product_of(const Occurrences& n) {
   if (n.are(0, 0, 0, 0)) return Product::one;
@@ -25,6 +28,8 @@ std::optional<Product> product_of(const Occurrences& n) {
   if (n.are(0, 1, 0, 0)) return Product::s;
   if (n.are(1, 1, 0, 0)) return Product::bs;
   if (n.are(0, 0, 1, 0)) return Product::sc;
+  if (n.are(0, 0, 0, 0, 1)) return Product::sk;
+  if (n.are(1, 0, 0, 0, 1)) return Product::bsk;
   if (n.are(1, 1, 0, 1)) return Product::bsw;
   if (n.are(1, 2, 0, 0)) return Product::bss;
   if (n.are(0, 2, 0, 0)) return Product::ss;

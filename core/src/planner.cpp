@@ -48,8 +48,7 @@ const Gpu* resolve_gpu(const PlanRequest& request, const Catalogue& catalogue, P
 }
 
 void check_targets(const Resolved& r, Problems& problems) {
-  const Method m = r.request.training.method;
-  if (m != Method::lora && m != Method::dora && m != Method::qlora) return;
+  if (!has_adapters(r.request.training.method)) return;
   if (adapter_targets(r.request.training, parameter_groups(r.model.architecture)) != 0) return;
   problems.push_back({ProblemCode::inconsistent, "/training/lora/targets", {{"field", "targets"}, {"other", "model"}}});
 }
@@ -88,7 +87,7 @@ class Spreading {
   std::optional<Estimate> operator()(const Gpu& gpu, std::int64_t count) {
     const TrainingChoice& t = evaluate_.training();
     if (t.global_batch && (*t.global_batch % saturating_multiply(t.micro_batch, count)) != 0) return std::nullopt;
-    const auto key = std::pair(count, cublas_workspace(&gpu).value);
+    const Key key{count, cublas_workspace(&gpu).value, engine_bytes(t, &gpu).value};
     auto known = known_.find(key);
     if (known == known_.end()) {
       known = known_.emplace(key, evaluate_(default_layout(count), batch_, &gpu).device).first;
@@ -97,9 +96,10 @@ class Spreading {
   }
 
  private:
+  using Key = std::array<std::int64_t, 3>;  // all that a card decides of its own
   BatchSize batch_;
   Evaluator evaluate_;
-  std::map<std::pair<std::int64_t, std::int64_t>, Estimate> known_;
+  std::map<Key, Estimate> known_;
 };
 
 std::vector<TimelinePoint> timeline_of(const Step& step) {

@@ -97,10 +97,27 @@ Choice optimizer_states(const OptimizerChoice& optimizer) {
   return choice;
 }
 
+// The trainers of TRL stand on Transformers.
+Choice objective(const TrainingChoice& t) {
+  using enum Objective;
+  return t.framework == FrameworkId::transformers
+             ? one_of("/training/objective", t.objective, {pretrain, sft, dpo, reward, grpo})
+             : one_of("/training/objective", t.objective, {pretrain, sft});
+}
+
+// PEFT's copies of modules; torchtune's recipes have none, and Unsloth raises them to FP32.
+Choice modules_to_save(const TrainingChoice& t) {
+  const bool none = t.lora.modules_to_save.empty() || !has_adapters(t.method);
+  const bool peft = t.framework == FrameworkId::transformers || t.framework == FrameworkId::liger;
+  const std::string_view first = t.lora.modules_to_save.empty() ? "" : name_of(t.lora.modules_to_save.front());
+  return {"/training/lora/modules_to_save", std::string(first), none || peft};
+}
+
 // What the planner models today. Everything else of the contract is read, and refused by name.
 std::vector<Choice> training_choices(const TrainingChoice& t) {
   return {
-      one_of("/training/objective", t.objective, {Objective::pretrain, Objective::sft}),
+      objective(t),
+      modules_to_save(t),
       method(t),
       one_of("/training/framework", t.framework,
              {FrameworkId::transformers, FrameworkId::liger, FrameworkId::unsloth, FrameworkId::torchtune}),
@@ -177,6 +194,48 @@ void check_global_batch(const PlanRequest& request, Problems& problems) {
                       {{"field", "global_batch"}, {"other", dp == 1 ? "micro_batch" : "micro_batch * dp"}}});
 }
 
+void contradict(Problems& problems, std::string_view pointer, std::string_view other) {
+  const std::string field(pointer.substr(pointer.rfind('/') + 1));
+  problems.push_back(
+      {ProblemCode::inconsistent, std::string(pointer), {{"field", field}, {"other", std::string(other)}}});
+}
+
+// Only a policy is held to a reference. Answers that are written within the step are in no data set.
+void check_reference(const TrainingChoice& t, Problems& problems) {
+  if (!t.reference) return;
+  constexpr std::string_view kReference = "/training/reference";
+  const bool on_policy = t.objective == Objective::grpo || t.objective == Objective::ppo;
+  const bool compares = on_policy || t.objective == Objective::dpo;
+  if (!compares || (on_policy && t.reference == Reference::precomputed)) {
+    contradict(problems, kReference, "objective");
+  } else if (t.reference == Reference::adapters_off && !has_adapters(t.method)) {
+    contradict(problems, kReference, "method");
+  }
+}
+
+// What one call of generation answers is whole groups of answers (trl/trainer/grpo_config.py, num_generations).
+bool whole_groups(const PlanRequest& request) {
+  const TrainingChoice& t = request.training;
+  if (!t.generation->generations) return true;
+  const std::int64_t dp = request.layout ? request.layout->dp : request.hardware ? request.hardware->count : 1;
+  return t.global_batch.value_or(saturating_multiply(t.micro_batch, dp)) % *t.generation->generations == 0;
+}
+
+void check_generation(const PlanRequest& request, Problems& problems) {
+  const TrainingChoice& t = request.training;
+  if (!t.generation) return;
+  if (t.objective != Objective::grpo && t.objective != Objective::ppo) {
+    contradict(problems, "/training/generation", "objective");
+    return;
+  }
+  if (t.generation->completion_length > t.sequence_length) {
+    contradict(problems, "/training/generation/completion_length", "sequence_length");
+  }
+  if (!whole_groups(request)) {
+    contradict(problems, "/training/generation/generations", t.global_batch ? "global_batch" : "micro_batch");
+  }
+}
+
 WeightFormat default_base_weights(FrameworkId framework, Method method, Precision precision) {
   const bool mixed = precision == Precision::bf16_amp || precision == Precision::fp16_amp;
   // Unsloth loads with double quantization (unsloth/models/llama.py).
@@ -222,6 +281,8 @@ Problems check_request(const PlanRequest& request) {
   check_trainable_layers(request.training, problems);
   check_ranks(request, problems);
   check_global_batch(request, problems);
+  check_reference(request.training, problems);
+  check_generation(request, problems);
   return problems;
 }
 
@@ -233,6 +294,13 @@ PlanRequest resolve_defaults(PlanRequest request) {
   if (!t.lora.dropout) t.lora.dropout = default_dropout(t.framework);
   if (!t.cross_entropy) t.cross_entropy = is_fused(t.framework) ? CrossEntropy::fused : CrossEntropy::full_logits;
   if (!t.kernels) t.kernels = is_fused(t.framework) ? Kernels::fused : Kernels::eager;
+  if (t.objective == Objective::dpo && !t.reference) {
+    t.reference = has_adapters(t.method) ? Reference::adapters_off : Reference::model;
+  }
+  if (t.objective == Objective::grpo && !t.generation) {
+    t.generation = GenerationChoice{};
+    t.generation->completion_length = std::min(t.generation->completion_length, t.sequence_length);
+  }
   if (!t.kbit_upcast) t.kbit_upcast = false;  // loaders differ: whoever calls prepare_model_for_kbit_training says so
   return request;
 }

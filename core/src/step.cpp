@@ -10,6 +10,10 @@ constexpr Component kGradients = Component::gradients;
 
 bool has_adapters(const Run& run) { return run.adapter_targets != 0; }
 
+bool runs_reference(const TrainingChoice& t) {
+  return t.reference == Reference::model || t.reference == Reference::adapters_off;
+}
+
 BlockContext context_of(const Run& run, bool trained_layer) {
   BlockContext c;
   const bool sharded = run.sharding.weights > 1;
@@ -24,9 +28,11 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.residual = c.leftovers;
   c.gradients = working;
   c.quantized = is_quantized(run.types.base);
+  c.multiplies_int8 = run.types.base == WeightFormat::int8;
   const Method method = run.training.method;
   c.trains_base = method == Method::full || (method == Method::freeze && trained_layer);
-  c.trains_leftovers = method == Method::full;
+  c.trains_embedding = trains_outside(run.training, Module::embedding);
+  c.trains_head = trains_outside(run.training, Module::head);
   c.trains_norms = c.trains_base;
   // Sharded gradients of a pass are made whole and reduced before they are added.
   c.accumulates = run.accumulation_steps > 1 && run.sharding.gradients == 1;
@@ -34,6 +40,21 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.attention = run.training.attention;
   c.adapter = {run.adapter_targets, run.training.lora.dropout.value_or(0) > 0, method == Method::dora,
                run.types.adapters};
+  return c;
+}
+
+// The final norm trains with the whole model only.
+BlockContext head_context(const Run& run) {
+  BlockContext c = context_of(run, true);
+  c.trains_norms = run.training.method == Method::full;
+  return c;
+}
+
+// The base model, of which nothing is trained.
+BlockContext reference_context(const Run& run) {
+  BlockContext c = context_of(run, false);
+  c.trains_base = c.trains_embedding = c.trains_head = c.trains_norms = false;
+  c.adapter = {};
   return c;
 }
 
@@ -64,14 +85,23 @@ std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
     push(first, frozen, false, false);
     // The first layer that trains: nothing below it needs a gradient, unless a checkpoint asks for one at its input
     // (enable_input_require_grads) or the embedding is trained.
-    const bool starts =
-        first + frozen == first_trained && run.training.method != Method::full && !(checkpointed && has_adapters(run));
+    const bool starts = first + frozen == first_trained && !trains_outside(run.training, Module::embedding) &&
+                        !(checkpointed && has_adapters(run));
     const Dim edge = starts ? std::min<Dim>(1, group.count - frozen) : 0;
     push(first + frozen, edge, true, false);
     push(first + frozen + edge, group.count - frozen - edge, true, true);
     first += group.count;
   }
   return stacks;
+}
+
+std::vector<WalkedGraph> reference_of(const Run& run) {
+  std::vector<WalkedGraph> graphs;
+  if (!runs_reference(run.training)) return graphs;
+  const BlockContext context = reference_context(run);
+  for (const LayerGroup& group : run.model->groups) graphs.push_back(walked(block_graph(context, group, false)));
+  graphs.push_back(walked(head_graph(context)));
+  return graphs;
 }
 
 // One mask serves all layers that have the window.
@@ -100,6 +130,7 @@ struct ByteSink {
     bytes += Bytes(saturating_multiply(saturating_multiply(count, each), product));
   }
   void saved(const WalkedGraph& block, std::int64_t layers) { bytes += block.saved * layers; }
+  void pinned(const WalkedGraph& block, std::int64_t layers) { bytes += block.pinned * layers; }
   void moment(const WalkedGraph&, const Peak& peak, Phase, Component) { bytes += peak.bytes; }
 };
 
@@ -121,10 +152,12 @@ struct ContributionSink {
     }
     one(c);
   }
-  void saved(const WalkedGraph& block, std::int64_t layers) {
-    const LiveSet set = live_at(block.graph, Phase::saved, 0);
-    for (const LiveItem& live : set.items()) item(block.symbols, live, layers);
+  void items(const WalkedGraph& block, Phase phase, std::int64_t times) {
+    const LiveSet set = live_at(block.graph, phase, 0);
+    for (const LiveItem& live : set.items()) item(block.symbols, live, times);
   }
+  void saved(const WalkedGraph& block, std::int64_t layers) { items(block, Phase::saved, layers); }
+  void pinned(const WalkedGraph& block, std::int64_t layers) { items(block, Phase::pinned, layers); }
   void moment(const WalkedGraph& block, const Peak& peak, Phase phase, Component gradients) {
     const LiveSet set = live_at(block.graph, phase, peak.op);
     for (const LiveItem& live : set.items()) item(block.symbols, live, 1);
@@ -133,7 +166,8 @@ struct ContributionSink {
 };
 
 bool is_forward(EventKind k) {
-  return k == EventKind::forward_embedding || k == EventKind::forward_block || k == EventKind::forward_head;
+  return k == EventKind::forward_embedding || k == EventKind::forward_block || k == EventKind::forward_head ||
+         k == EventKind::reference_forward;
 }
 bool is_backward(EventKind k) {
   return k == EventKind::backward_head || k == EventKind::recompute_block || k == EventKind::backward_block ||
@@ -148,7 +182,7 @@ void add_others(Contributions& out, const Run& run) {
   // Token ids, labels and positions of the batch.
   out.add({Component::buffers,
            3 * bytes_per_element(ElementType::int64),
-           {{"b", t.micro_batch}, {"s", t.sequence_length}}});
+           {{"b", saturating_multiply(t.micro_batch, sequences_per_sample(t.objective))}, {"s", t.sequence_length}}});
   out.add({Component::cublas_workspace, 1, {{"bytes", run.cublas_workspace.value}}});
   // Unsloth dequantizes into one buffer that grows to the largest matrix (unsloth/kernels/utils.py), and brings
   // offloaded checkpoints back through two (one, when less than 512 MiB is free).
@@ -173,6 +207,9 @@ void add_others(Contributions& out, const Run& run) {
     out.add({Component::communication_buffers,
              bytes_per_element(run.types.adapters),
              {{"P_adapter", run.inventory.adapters.value}}});
+    out.add({Component::communication_buffers,
+             bytes_per_element(run.types.leftovers),
+             {{"P_copy", run.inventory.copies.value}}});
   }
 }
 
@@ -195,6 +232,7 @@ void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize ba
   const ProductTable products = products_of(w.symbols);
   w.input = w.profile.input.at(products);
   w.saved = w.profile.saved.at(products);
+  w.pinned = w.profile.pinned.at(products);
   w.forward_without_grad = w.profile.forward_without_grad.at(products);
   w.forward_with_grad = w.profile.forward_with_grad.at(products);
   w.backward = w.profile.backward.at(products);
@@ -224,7 +262,7 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
   set_size(run, layout, {training.micro_batch, training.sequence_length});
   run.framework = switches_for(training, run.sharding.weights > 1);
   run.types = state_types(training, run.framework);
-  const std::vector<ParameterGroup> groups = parameter_groups(model);
+  const std::vector<ParameterGroup> groups = groups_for(model, training.objective);
   run.inventory = take_inventory(model, training, groups);
   run.adapter_targets = adapter_targets(training, groups);
   run.cublas_workspace = cublas_workspace;
@@ -234,8 +272,9 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
 Step::Step(const Run& run)
     : run_(run),
       embedding_(walked(embedding_graph(context_of(run, true)))),
-      head_(walked(head_graph(context_of(run, true)))),
+      head_(walked(head_graph(head_context(run)))),
       stacks_(stacks_of(run, layers_of(*run.model))),
+      reference_(reference_of(run)),
       layers_(layers_of(*run.model)) {
   const BlockContext context = context_of(run_, true);
   has_window_mask_ = any_window_mask(context);
@@ -252,15 +291,24 @@ void Step::resize(const LayoutChoice& layout, BatchSize batch, Bytes cublas_work
 }
 
 void Step::size_graphs() {
-  const BatchSize batch{run_.training.micro_batch, run_.training.sequence_length};
-  size_graph(embedding_, run_.framework, batch);
-  size_graph(head_, run_.framework, batch);
-  for (LayerStack& stack : stacks_) size_graph(stack.block, run_.framework, batch);
+  size_graph(embedding_, run_.framework, batch());
+  size_graph(head_, run_.framework, batch());
+  for (LayerStack& stack : stacks_) size_graph(stack.block, run_.framework, batch());
+  for (WalkedGraph& graph : reference_) size_graph(graph, run_.framework, batch());
+}
+
+// Sequences that run together, and their length.
+BatchSize Step::batch() const {
+  const TrainingChoice& t = run_.training;
+  return {saturating_multiply(t.micro_batch, sequences_per_sample(t.objective)), t.sequence_length};
 }
 
 void Step::fill_lists() {
   for (Contributions* list : {&weights_, &states_, &gradients_, &temporaries_, &others_}) list->clear();
   add_weights(weights_, run_.inventory, run_.training, run_.types, run_.sharding);
+  if (run_.training.reference == Reference::model) {
+    add_reference_weights(weights_, run_.inventory, run_.types, run_.sharding);
+  }
   add_optimizer_states(states_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
   add_gradients(gradients_, run_.inventory, run_.types, run_.sharding);
   add_optimizer_temporaries(temporaries_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
@@ -274,6 +322,8 @@ void Step::fill_lists() {
 
 bool Step::valid() const {
   return !embedding_.graph.overflowed() && !head_.graph.overflowed() &&
+         std::none_of(reference_.begin(), reference_.end(),
+                      [](const WalkedGraph& w) { return w.graph.overflowed(); }) &&
          std::none_of(stacks_.begin(), stacks_.end(), [](const LayerStack& s) { return s.block.graph.overflowed(); });
 }
 
@@ -285,17 +335,21 @@ const LayerStack& Step::stack_of(std::int32_t layer) const {
 }
 
 std::vector<Event> Step::events() const {
-  std::vector<Event> events{{EventKind::load}, {EventKind::forward_embedding}};
+  std::vector<Event> events{{EventKind::load}};
+  if (generates()) events.push_back({EventKind::generation});
+  if (runs_reference() && !reference_runs_last()) events.push_back({EventKind::reference_forward});
+  events.push_back({EventKind::forward_embedding});
   const auto layers = static_cast<std::int32_t>(layers_);
   for (std::int32_t i = 0; i < layers; ++i) events.push_back({EventKind::forward_block, i});
   events.push_back({EventKind::forward_head});
+  if (runs_reference() && reference_runs_last()) events.push_back({EventKind::reference_forward});
   events.push_back({EventKind::backward_head});
   for (std::int32_t i = layers; i-- > 0;) {
     if (!stack_of(i).trained) break;
     if (checkpoints()) events.push_back({EventKind::recompute_block, i});
     events.push_back({EventKind::backward_block, i});
   }
-  if (run_.training.method == Method::full) events.push_back({EventKind::backward_embedding});
+  if (trains_outside(run_.training, Module::embedding)) events.push_back({EventKind::backward_embedding});
   for (const EventKind kind : {EventKind::gradient_reduction, EventKind::optimizer_step, EventKind::steady})
     events.push_back({kind});
   return events;
@@ -320,7 +374,9 @@ void Step::describe_gradients_done(Event event, Sink& sink) const {
 template <class Sink>
 void Step::describe_gradients(Event event, Sink& sink) const {
   const bool complete = event.kind == EventKind::gradient_reduction || event.kind == EventKind::optimizer_step;
-  const bool from_last_pass = run_.accumulation_steps > 1 && (is_forward(event.kind) || is_backward(event.kind));
+  const bool before_first_pass = event.kind == EventKind::reference_forward && !reference_runs_last();
+  const bool from_last_pass =
+      run_.accumulation_steps > 1 && !before_first_pass && (is_forward(event.kind) || is_backward(event.kind));
   if (complete || from_last_pass) {
     sink.list(gradients_, gradients_bytes_);
   } else if (is_backward(event.kind)) {
@@ -334,7 +390,10 @@ template <class Sink>
 void Step::describe_sharded(Event event, Sink& sink) const {
   if (run_.sharding.weights <= 1 || !(is_forward(event.kind) || is_backward(event.kind))) return;
   const std::int64_t bytes = bytes_per_element(run_.types.compute);
-  sink.term(Component::gathered_parameters, bytes, 1, 1, Factor{"P_root", run_.inventory.outside_layers.value});
+  const bool second_root = event.kind == EventKind::reference_forward && reference_runs_last() &&
+                           run_.training.reference == Reference::model;
+  sink.term(Component::gathered_parameters, bytes, 1, second_root ? 2 : 1,
+            Factor{"P_root", run_.inventory.outside_layers.value});
   const Params layer = run_.inventory.largest_layer;
   if (is_quantized(run_.types.base)) {
     const BlockFormat format = storage_of(run_.types.base);
@@ -353,6 +412,10 @@ void Step::describe_running(Event event, Sink& sink) const {
       return sink.moment(embedding_, embedding_.forward_with_grad, Phase::forward_with_grad, gradients);
     case EventKind::forward_head:
       return sink.moment(head_, head_.forward_with_grad, Phase::forward_with_grad, gradients);
+    case EventKind::reference_forward: {
+      const WalkedGraph& highest = highest_of_reference();
+      return sink.moment(highest, highest.forward_without_grad, Phase::forward_without_grad, gradients);
+    }
     case EventKind::backward_head: return sink.moment(head_, head_.backward, Phase::backward, gradients);
     case EventKind::backward_embedding: return sink.moment(embedding_, embedding_.backward, Phase::backward, gradients);
     default: break;
@@ -396,19 +459,79 @@ void Step::describe(Event event, Sink& sink) const {
   sink.list(others_, others_bytes_);
   describe_gradients(event, sink);
   if (event.kind == EventKind::optimizer_step) sink.list(temporaries_, temporaries_bytes_);
+  if (event.kind == EventKind::generation) return describe_generation(sink);
   if (!is_forward(event.kind) && !is_backward(event.kind)) return;
   describe_sharded(event, sink);
   if (has_window_mask_) {
     const Factor length{"s", run_.training.sequence_length};
     sink.term(Component::activations_attention, bytes_per_element(run_.types.compute), 1, 1,
-              Factor{"b", run_.training.micro_batch}, length, length);
+              Factor{"b", batch().micro_batch}, length, length);
   }
+  describe_kept(event, sink);
+  describe_running(event, sink);
+}
 
+const WalkedGraph& Step::highest_of_reference() const {
+  return *std::max_element(reference_.begin(), reference_.end(), [](const WalkedGraph& a, const WalkedGraph& b) {
+    return a.forward_without_grad.bytes < b.forward_without_grad.bytes;
+  });
+}
+
+namespace {
+
+// Keys and values that one layer caches for one token of a sequence, and how many tokens of it.
+struct Cached {
+  Dim width = 0, tokens = 0;
+};
+Cached cached_by(const Attention& a, Dim length) {
+  const Dim v_head = a.v_head_dim > 0 ? a.v_head_dim : a.head_dim;
+  return {a.kv_heads * (a.head_dim + v_head), a.window > 0 ? std::min(a.window, length) : length};
+}
+// Transformers caches the expanded keys and values (modeling_deepseek_v3.py).
+Cached cached_by(const LatentAttention& a, Dim length) {
+  return {a.heads * (a.qk_nope_head_dim + a.qk_rope_head_dim + a.v_head_dim), length};
+}
+Cached cached_by(const CompressedAttention& a, Dim length) { return {2 * a.head_dim, length}; }
+// The states of recurrent layers do not grow with the answer, and are small beside keys and values.
+template <class Recurrent>
+Cached cached_by(const Recurrent&, Dim) {
+  return {};
+}
+
+}  // namespace
+
+// The answers to all micro-batches of a step are written at once (trl/trainer/grpo_config.py, steps_per_generation). An
+// engine beside training has its weights and its cache in a share of the card of its own.
+template <class Sink>
+void Step::describe_generation(Sink& sink) const {
+  if (run_.training.generation->engine_share > 0) return;
+  const std::int64_t bytes = bytes_per_element(run_.types.compute);
+  const Factor sequences{"b_all", saturating_multiply(batch().micro_batch, run_.accumulation_steps)};
+  for (const LayerGroup& group : run_.model->groups) {
+    for (const Mixer& mixer : group.mixers) {
+      const Cached cached =
+          std::visit([&](const auto& m) { return cached_by(m, run_.training.sequence_length); }, mixer);
+      sink.term(Component::kv_cache, bytes, 1, group.count, sequences, Factor{"s", cached.tokens},
+                Factor{"w_kv", cached.width});
+    }
+  }
+  // Whole weights while the model writes (ds3_gather_for_generation; summon_full_params under FSDP).
+  if (run_.sharding.weights > 1) {
+    sink.term(Component::gathered_parameters, bytes, 1, 1, Factor{"P", run_.inventory.total.value});
+  }
+}
+
+// What earlier layers have left for backward, and what later ones have not given up.
+template <class Sink>
+void Step::describe_kept(Event event, Sink& sink) const {
+  if (event.kind == EventKind::reference_forward && !reference_runs_last()) return;
+  const bool after_head = event.kind == EventKind::reference_forward;
+  if (after_head) sink.saved(head_, 1);
   const bool forward = is_forward(event.kind);
-  const bool at_head = event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
+  const bool at_head = after_head || event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
   const auto stream_term = [&](Component component, std::int64_t times) {
     if (times == 0) return;
-    sink.term(component, stream_bytes_, 1, times, Factor{"b", run_.training.micro_batch},
+    sink.term(component, stream_bytes_, 1, times, Factor{"b", batch().micro_batch},
               Factor{"s", run_.training.sequence_length}, Factor{"h", run_.model->hidden_size});
   };
   for (const LayerStack& stack : stacks_) {
@@ -420,19 +543,19 @@ void Step::describe(Event event, Sink& sink) const {
       sink.saved(stack.block, below);
       continue;
     }
+    sink.pinned(stack.block, forward ? below : stack.count);
     const bool own = is_block(event.kind) && event.layer >= stack.first && event.layer < stack.first + stack.count;
     const bool kept = run_.framework.keeps_stream_in_backward && !forward;
     const Dim above = kept && !at_head ? stack.count - below - (own ? 1 : 0) : 0;
     stream_term(Component::checkpoints,
                 run_.framework.offloads_checkpoints ? not_offloaded(event, stack) : below + (own ? 1 : 0) + above);
     stream_term(Component::activation_gradients, above);
-    if (forward) {
+    if (forward && !after_head) {
       sink.term(Component::autocast_weights, 1, 1, below,
                 Factor{"W_cast", stack.block.profile.cached_weight_copies.value});
     }
   }
   if (event.kind == EventKind::recompute_block) stream_term(Component::activation_gradients, 1);
-  describe_running(event, sink);
 }
 
 Bytes Step::kept_per_layer(const LayerStack& stack) const {
@@ -462,7 +585,9 @@ Step::Highest Step::highest() const {
                                EventKind::gradient_reduction, EventKind::optimizer_step}) {
     consider({kind});
   }
-  if (run_.training.method == Method::full) consider({EventKind::backward_embedding});
+  if (trains_outside(run_.training, Module::embedding)) consider({EventKind::backward_embedding});
+  if (generates()) consider({EventKind::generation});
+  if (runs_reference()) consider({EventKind::reference_forward});
   for (const LayerStack& stack : stacks_) {
     for (const Dim layer : {stack.first, stack.first + stack.count - 1}) {
       const auto i = static_cast<std::int32_t>(layer);

@@ -229,14 +229,55 @@ TEST_CASE("a model is given in one way") {
         Lines{"out_of_range /model/overrides/head_dim", "unknown_field /model/overrides/num_layers"});
 }
 
+TEST_CASE("references and answers belong to objectives that have them") {
+  const auto training = [](Json fields) {
+    fields["method"] = fields.value("method", "lora");
+    return with("/training", std::move(fields));
+  };
+  CHECK(problems_of(training({{"objective", "sft"}, {"reference", "model"}})) ==
+        Lines{"inconsistent /training/reference"});
+  CHECK(problems_of(training({{"objective", "grpo"}, {"reference", "precomputed"}})) ==
+        Lines{"inconsistent /training/reference"});
+  CHECK(problems_of(training({{"objective", "dpo"}, {"method", "full"}, {"reference", "adapters_off"}})) ==
+        Lines{"inconsistent /training/reference"});
+  CHECK(problems_of(training({{"objective", "dpo"}, {"generation", Json::object()}})) ==
+        Lines{"inconsistent /training/generation"});
+  CHECK(problems_of(training(
+            {{"objective", "grpo"}, {"sequence_length", 512}, {"generation", {{"completion_length", 513}}}})) ==
+        Lines{"inconsistent /training/generation/completion_length"});
+  CHECK(problems_of(training({{"objective", "grpo"}, {"micro_batch", 4}, {"generation", {{"generations", 8}}}})) ==
+        Lines{"inconsistent /training/generation/generations"});
+  CHECK(problems_of(training({{"objective", "grpo"}, {"generation", {{"engine_share", 1.5}, {"tokens", 3}}}})) ==
+        Lines{"out_of_range /training/generation/engine_share", "unknown_field /training/generation/tokens"});
+  for (const char* reference : {"model", "adapters_off"}) {
+    CHECK(problems_of(training({{"objective", "grpo"}, {"reference", reference}})).empty());
+    CHECK(problems_of(training({{"objective", "dpo"}, {"reference", reference}})).empty());
+  }
+  CHECK(problems_of(training({{"objective", "dpo"}, {"framework", "torchtune"}})) ==
+        Lines{"not_supported /training/objective"});
+}
+
+TEST_CASE("modules that PEFT saves are the embedding and the head") {
+  const auto saved = [](const Json& modules) {
+    return problems_of(
+        with("/training", {{"method", "lora"}, {"lora", {{"modules_to_save", modules}, {"rslora", true}}}}));
+  };
+  CHECK(saved({"embedding", "head", "head"}).empty());
+  CHECK(saved({"norm"}) == Lines{"unknown_value /training/lora/modules_to_save/0"});
+  CHECK(saved("head") == Lines{"wrong_type /training/lora/modules_to_save"});
+  CHECK(
+      problems_of(with("/training",
+                       {{"method", "lora"}, {"framework", "torchtune"}, {"lora", {{"modules_to_save", {"head"}}}}})) ==
+      Lines{"not_supported /training/lora/modules_to_save"});
+}
+
 TEST_CASE("the contract's values that are not modelled are known and refused by name") {
   struct Row {
     const char* pointer;
     Json value;
   };
   const Row rows[] = {
-      {"/training/objective", "grpo"},
-      {"/training/objective", "reward"},
+      {"/training/objective", "ppo"},
       {"/training/method", "galore"},
       {"/training/framework", "megatron"},
       {"/training/precision", "fp8"},

@@ -16,7 +16,7 @@ export interface TrainingRequest {
   precision?: string;
   base_weights?: string;
   optimizer?: { name?: string; states?: string; paged?: boolean; foreach?: boolean; in_backward?: boolean };
-  lora?: { rank?: number; targets?: string[]; dropout?: number };
+  lora?: { rank?: number; targets?: string[]; dropout?: number; modules_to_save?: string[]; rslora?: boolean };
   sequence_length?: number;
   micro_batch?: number;
   global_batch?: number;
@@ -30,6 +30,8 @@ export interface TrainingRequest {
   compile?: boolean;
   trainable_layers?: number;
   offload?: { optimizer?: boolean; parameters?: boolean; activations?: boolean };
+  reference?: string;
+  generation?: { completion_length?: number; engine_share?: number; generations?: number };
   tokens?: number;
 }
 

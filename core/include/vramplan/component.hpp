@@ -43,12 +43,14 @@ enum class Component : std::uint8_t {
   dequantized_weights,
   optimizer_temporaries,
   communication_buffers,
+  kv_cache,
   // beyond what the framework allocated
   allocator_slack,
   cuda_context,
   nccl_buffers,
+  inference_engine,
 };
-inline constexpr std::size_t kComponentCount = static_cast<std::size_t>(Component::nccl_buffers) + 1;
+inline constexpr std::size_t kComponentCount = static_cast<std::size_t>(Component::inference_engine) + 1;
 
 [[nodiscard]] constexpr bool is_static(Component c) { return c <= Component::cublas_workspace; }
 
@@ -73,6 +75,7 @@ enum class Symbol : std::uint8_t {
   one,
   b,    // micro-batch, sequences
   s,    // sequence length, tokens
+  sk,   // tokens of a sequence whose logits are asked for
   sc,   // tokens of the batch in one chunk of the loss
   h,    // hidden size
   a,    // attention heads
@@ -147,7 +150,7 @@ struct Size {
 
 // Batch and length change from one question to the next; widths do not. So bytes are kept as a polynomial of these
 // products, and a block is walked once for all batches and lengths.
-enum class Product : std::uint8_t { one, b, s, bs, sc, bsw, bss, ss };
+enum class Product : std::uint8_t { one, b, s, sk, bs, bsk, sc, bsw, bss, ss };
 inline constexpr std::size_t kProductCount = static_cast<std::size_t>(Product::ss) + 1;
 
 // The values of the products for one batch and length.
@@ -158,8 +161,8 @@ struct ProductTable {
   const std::int64_t b = t[Symbol::b];
   const std::int64_t s = t[Symbol::s];
   const std::int64_t bs = saturating_multiply(b, s);
-  return {{1, b, s, bs, t[Symbol::sc], saturating_multiply(bs, t[Symbol::w]), saturating_multiply(bs, s),
-           saturating_multiply(s, s)}};
+  return {{1, b, s, t[Symbol::sk], bs, saturating_multiply(b, t[Symbol::sk]), t[Symbol::sc],
+           saturating_multiply(bs, t[Symbol::w]), saturating_multiply(bs, s), saturating_multiply(s, s)}};
 }
 
 struct Polynomial {

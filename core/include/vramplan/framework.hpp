@@ -25,6 +25,8 @@ enum class LossKind : std::uint8_t {
   fused_kernel,     // logits materialised once, one loss kernel on them
   fused_linear,     // head and loss fused: logits exist for one chunk at a time, gradients are made in forward
   tiled,            // head and loss fused: logits exist for one tile at a time, and again in backward
+  log_probs,        // log-probability of each token, from all logits (TRL's selective_log_softmax)
+  score,            // one output a token, of which the last one counts
 };
 // What a fused linear loss holds of a chunk of logits.
 enum class LossChunk : std::uint8_t {
@@ -80,6 +82,10 @@ struct FrameworkSwitches {
   bool fuses_adapters = false;
   // Inputs of checkpointed blocks wait in host memory (unsloth_zoo/gradient_checkpointing.py).
   bool offloads_checkpoints = false;
+  // A checkpointed block runs without a graph at first: nothing can hold on to what it makes.
+  bool reentrant_checkpoints = false;
+  std::int64_t kept_logits = 0;  // logits only of so many tokens at the end of a sequence (logits_to_keep); 0: of all
+  bool scales_logits = false;    // log-probabilities at a temperature: the logits are divided, into a copy
   // FSDP1 waits for the gradients of a frozen unit's inputs with a multi-gradient hook, which holds them, and the
   // inputs, to the end of backward (torch/distributed/fsdp/_runtime_utils.py,
   // _register_post_backward_reshard_only_hook).

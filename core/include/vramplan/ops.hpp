@@ -34,6 +34,7 @@ struct Tensor {
   Component component = Component::working_memory;  // where it counts when it is saved for backward
   bool requires_grad = false;
   bool external = false;         // owned by somebody else: counted there
+  bool pinned = false;           // a node of the graph holds it as an attribute of its own: see Graph::pin
   TensorId base = kNoTensor;     // a view: the tensor whose storage it is part of
   std::int16_t last_use = -1;    // operation after which nothing in forward needs it
   std::int16_t first_save = -1;  // the earliest operation that saves it; -1: not saved
@@ -112,6 +113,9 @@ class Graph {
   void hold_to_end(TensorId t);
   // The last operation also saves this tensor.
   void save(TensorId tensor);
+  // And holds it beside what autograd saves: no checkpoint sees it there, and it goes with the whole graph, when
+  // backward has ended.
+  void pin(TensorId tensor);
   // Weight copies that autocast keeps until its context ends.
   void cache_weight_copy(Bytes bytes) { cached_weight_copies_ += bytes; }
 
@@ -166,8 +170,9 @@ class Frontier {
 
 // What walking a block gives. Parameter gradients are counted apart because they outlive the block.
 struct BlockProfile {
-  Polynomial input;  // the residual stream that enters: what a checkpoint keeps
-  Polynomial saved;  // kept for backward when the block runs with gradients, the input included if it is saved
+  Polynomial input;   // the residual stream that enters: what a checkpoint keeps
+  Polynomial saved;   // kept for backward when the block runs with gradients, the input included if it is saved
+  Polynomial pinned;  // of it, what a checkpoint keeps all the same
   Frontier forward_without_grad;  // inside forward, nothing saved
   Frontier forward_with_grad;     // inside forward, saved tensors kept
   Frontier backward;              // inside backward, saved tensors and parameter gradients included
@@ -179,7 +184,7 @@ struct BlockProfile {
 [[nodiscard]] BlockProfile profile(const Graph& graph);
 
 // What is alive inside a block at a moment, tensor by tensor (parameter gradients apart: see Moment).
-enum class Phase : std::uint8_t { forward_without_grad, forward_with_grad, backward, saved };
+enum class Phase : std::uint8_t { forward_without_grad, forward_with_grad, backward, saved, pinned };
 struct LiveItem {
   Component component;
   Size size;
@@ -216,11 +221,13 @@ struct BlockContext {
   ElementType leftovers = ElementType::bf16;  // of embeddings, norms and the head
   ElementType gradients = ElementType::bf16;  // of parameter gradients
   bool quantized = false;                     // linear layers of the blocks hold a quantized weight
+  bool multiplies_int8 = false;               // and multiply it by inputs of 8 bits (LLM.int8)
   bool trains_base = false;
-  bool trains_leftovers = false;  // embedding, head and final norm
-  bool trains_norms = false;      // norms of the blocks
-  bool accumulates = false;       // parameter gradients are there already: new ones are added and dropped
-  bool gradient_enters = true;    // the block's input needs a gradient
+  bool trains_embedding = false;
+  bool trains_head = false;
+  bool trains_norms = false;
+  bool accumulates = false;     // parameter gradients are there already: new ones are added and dropped
+  bool gradient_enters = true;  // the block's input needs a gradient
   AttentionKernel attention = AttentionKernel::sdpa;
   AdapterSettings adapter;
 };

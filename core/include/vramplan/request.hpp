@@ -50,6 +50,11 @@ enum class Recompute : std::uint8_t { none, selective, full };
 enum class AttentionKernel : std::uint8_t { eager, sdpa, flash, flex };
 enum class CrossEntropy : std::uint8_t { full_logits, chunked, fused };
 enum class Kernels : std::uint8_t { eager, fused };
+// Where the log-probabilities come from that a policy is held to: a second model, the same one with its adapters off,
+// or a data set that holds them.
+enum class Reference : std::uint8_t { model, adapters_off, precomputed };
+// What PEFT trains beside the adapters, as a copy of its own (modules_to_save).
+enum class SavedModule : std::uint8_t { embedding, head };
 
 // Frameworks built on the Transformers Trainer and PEFT.
 [[nodiscard]] constexpr bool has_trainer(FrameworkId f) {
@@ -72,6 +77,15 @@ struct LoraChoice {
   std::int64_t rank = 16;
   std::vector<std::string> targets = {"all-linear"};  // all-linear, or names of modules (parameters.hpp)
   std::optional<double> dropout;                      // absent: the framework's default
+  std::vector<SavedModule> modules_to_save;
+  bool rslora = false;  // another scale of the update: no bytes
+};
+
+// The answers that a policy writes within a step.
+struct GenerationChoice {
+  std::int64_t completion_length = 256;     // tokens; trl/trainer/grpo_config.py, max_completion_length
+  double engine_share = 0;                  // of the card, reserved by an inference engine beside training; 0: none
+  std::optional<std::int64_t> generations;  // answers to one prompt
 };
 
 struct OffloadChoice {
@@ -109,8 +123,18 @@ struct TrainingChoice {
   bool compile = false;
   std::optional<std::int64_t> trainable_layers;
   OffloadChoice offload;
+  std::optional<Reference> reference;          // absent after resolve_defaults: the objective compares with none
+  std::optional<GenerationChoice> generation;  // present after resolve_defaults where the objective generates
   std::optional<double> tokens;
 };
+
+[[nodiscard]] constexpr bool has_adapters(Method m) {
+  return m == Method::lora || m == Method::dora || m == Method::qlora;
+}
+// A preferred and a refused answer are two sequences.
+[[nodiscard]] constexpr std::int64_t sequences_per_sample(Objective o) {
+  return o == Objective::dpo || o == Objective::reward ? 2 : 1;
+}
 
 struct ModelOverrides {
   std::optional<Dim> num_hidden_layers{}, hidden_size{}, intermediate_size{}, num_attention_heads{},
@@ -176,6 +200,7 @@ inline constexpr IntegerRange kSequenceLength{1, 16'777'216};
 inline constexpr IntegerRange kMicroBatch{1, 65'536};
 inline constexpr IntegerRange kGlobalBatch{1, 16'777'216};
 inline constexpr IntegerRange kLoraRank{1, 65'536};
+inline constexpr IntegerRange kGenerations{1, 65'536};
 inline constexpr IntegerRange kGpuCount{1, 131'072};
 inline constexpr IntegerRange kParameters{1'000'000, 100'000'000'000'000};
 inline constexpr IntegerRange kLayers{1, 10'000};

@@ -21,6 +21,7 @@ struct Inventory {
   Params leftovers;        // embeddings, norms, biases, head, towers: never quantized
   Params adapters;         // low-rank matrices and DoRA magnitudes
   Params trained_base;     // of the base model
+  Params copies;           // of the embedding or the head, trained beside the frozen ones
   Params embedding;        // rows of nn.Embedding among the trained base
   Params largest_trained;  // one tensor
   Params largest_layer;    // linear weights and the rest of the largest layer
@@ -35,11 +36,17 @@ struct Inventory {
   Params rows;                            // outputs of the quantized matrices (LLM.int8)
   std::int64_t gptq_groups = 0;           // of 128 inputs, times outputs
   Params columns;                         // inputs of the quantized matrices (GPTQ's g_idx)
-  [[nodiscard]] Params trained() const { return trained_base + adapters; }
+  [[nodiscard]] Params trained() const { return trained_base + adapters + copies; }
 };
 
 // Bit per Module that carries an adapter; 0 when the method has none, or when no target is a module of this model.
 [[nodiscard]] std::uint64_t adapter_targets(const TrainingChoice& training, const std::vector<ParameterGroup>& groups);
+// Whether the embedding or the head is trained: with the whole model, as a copy beside the adapters, or as a new head.
+[[nodiscard]] bool trains_outside(const TrainingChoice& training, Module module);
+// The tensors of the model that the objective runs: a reward model has one output in the place of the vocabulary
+// (transformers/modeling_layers.py, GenericForSequenceClassification).
+[[nodiscard]] std::vector<ParameterGroup> groups_for(const ModelArchitecture& model, Objective objective);
+// `groups`: those of groups_for.
 [[nodiscard]] Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& training,
                                        const std::vector<ParameterGroup>& groups);
 
@@ -63,6 +70,9 @@ struct Sharding {
 // states/weights.cpp, states/quantizers.cpp
 void add_weights(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
                  const StateTypes& types, const Sharding& sharding);
+// A second model, frozen, of the same shape and base type.
+void add_reference_weights(Contributions& out, const Inventory& inventory, const StateTypes& types,
+                           const Sharding& sharding);
 void add_quantization_constants(Contributions& out, const Inventory& inventory, WeightFormat base,
                                 std::int64_t shared_by);
 [[nodiscard]] BlockFormat storage_of(WeightFormat format);

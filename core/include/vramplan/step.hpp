@@ -17,10 +17,12 @@
 namespace vramplan {
 
 enum class EventKind : std::uint8_t {
-  load,  // weights only, before the optimizer has states
+  load,        // weights only, before the optimizer has states
+  generation,  // the policy writes its answers
   forward_embedding,
   forward_block,
-  forward_head,  // final norm, logits, loss
+  forward_head,       // final norm, logits, loss
+  reference_forward,  // the same batch through the reference, without gradients
   backward_head,
   recompute_block,  // forward of a checkpointed block, again
   backward_block,
@@ -32,16 +34,9 @@ enum class EventKind : std::uint8_t {
 
 template <>
 struct EnumNames<EventKind> {
-  static constexpr Names<11> values = {"load",
-                                       "forward_embedding",
-                                       "forward_block",
-                                       "forward_head",
-                                       "backward_head",
-                                       "recompute_block",
-                                       "backward_block",
-                                       "backward_embedding",
-                                       "gradient_reduction",
-                                       "optimizer_step",
+  static constexpr Names<13> values = {"load",           "generation",         "forward_embedding",  "forward_block",
+                                       "forward_head",   "reference_forward",  "backward_head",      "recompute_block",
+                                       "backward_block", "backward_embedding", "gradient_reduction", "optimizer_step",
                                        "steady"};
 };
 static_assert(EnumNames<EventKind>::values[static_cast<std::size_t>(EventKind::steady)] == "steady");
@@ -84,7 +79,7 @@ struct WalkedGraph {
   Graph graph;
   BlockProfile profile;
   SymbolTable symbols{};
-  Bytes input{}, saved{};
+  Bytes input{}, saved{}, pinned{};
   Peak forward_without_grad{}, forward_with_grad{}, backward{};
 };
 
@@ -131,6 +126,10 @@ class Step {
   template <class Sink>
   void describe(Event event, Sink& sink) const;
   template <class Sink>
+  void describe_generation(Sink& sink) const;
+  template <class Sink>
+  void describe_kept(Event event, Sink& sink) const;
+  template <class Sink>
   void describe_running(Event event, Sink& sink) const;
   template <class Sink>
   void describe_sharded(Event event, Sink& sink) const;
@@ -139,6 +138,12 @@ class Step {
   template <class Sink>
   void describe_gradients_done(Event event, Sink& sink) const;
   [[nodiscard]] const LayerStack& stack_of(std::int32_t layer) const;
+  [[nodiscard]] const WalkedGraph& highest_of_reference() const;
+  [[nodiscard]] bool generates() const { return run_.training.generation.has_value(); }
+  [[nodiscard]] bool runs_reference() const { return !reference_.empty(); }
+  // DPO asks the reference when the policy has answered, all that it saved being there; GRPO asks it before.
+  [[nodiscard]] bool reference_runs_last() const { return run_.training.objective == Objective::dpo; }
+  [[nodiscard]] BatchSize batch() const;
   [[nodiscard]] bool checkpoints() const { return run_.training.recompute == Recompute::full; }
 
   Run run_;
@@ -146,6 +151,7 @@ class Step {
   Bytes weights_bytes_, states_bytes_, gradients_bytes_, temporaries_bytes_, others_bytes_;
   WalkedGraph embedding_, head_;
   std::vector<LayerStack> stacks_;
+  std::vector<WalkedGraph> reference_;  // one layer of each group, and the head; empty: no reference runs
   Dim layers_ = 0;
   bool has_window_mask_ = false;
   std::int64_t stream_bytes_ = 0;  // of one element of the residual stream

@@ -30,6 +30,17 @@ Version release_of(const TrainingChoice& t) {
   return t.framework_version.value_or(foak ? kFusedKernels : kToday);
 }
 
+// TRL: reward_trainer.py scores sequences; dpo_trainer.py and grpo_trainer.py take log-probabilities of tokens, GRPO
+// only those of the completion and the token before it, at the temperature of sampling.
+void set_objective(FrameworkSwitches& s, const TrainingChoice& t) {
+  if (t.objective == Objective::reward) s.loss = LossKind::score;
+  if (t.objective != Objective::dpo && t.objective != Objective::grpo) return;
+  if (t.cross_entropy == CrossEntropy::full_logits) s.loss = LossKind::log_probs;
+  if (t.objective == Objective::dpo || !t.generation) return;
+  s.kept_logits = t.generation->completion_length + 1;
+  s.scales_logits = true;
+}
+
 // Up to 4.45 the models' own forward shifted the logits and overwrote them by their upcast; then ForCausalLMLoss
 // shifted them while the caller kept the 16-bit ones; since 4.49 it pads and moves the labels (loss/loss_utils.py).
 LabelShift label_shift(Version version) {
@@ -46,6 +57,13 @@ KeyRepeats key_repeats(Version version) {
   constexpr Version kGroupedSdpa{4, 54};
   constexpr Version kOneAttention{4, 48};
   return {version < kGroupedSdpa, version < kOneAttention};
+}
+
+// Checkpoints run the block without a graph the first time until 5.0 made the other kind the default
+// (modeling_utils.py, gradient_checkpointing_enable).
+bool reentrant_checkpoints(Version version) {
+  constexpr Version kNonReentrantByDefault{5, 0};
+  return version < kNonReentrantByDefault;
 }
 
 // The Trainer's default optimizer: multi-tensor kernels, and the fused one since 4.54 (training_args.py).
@@ -68,6 +86,8 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
   s.shift = label_shift(release);
   s.key_repeats = key_repeats(release);
   s.logits_upcast = t.logits_upcast.value_or(true);
+  set_objective(s, t);
+  s.reentrant_checkpoints = reentrant_checkpoints(release);
   s.autocast = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
   s.fp32_adapters = true;  // peft: autocast_adapter_dtype raises 16-bit adapters to FP32, whatever the precision
   s.adapter_casts_input =

@@ -45,7 +45,7 @@ class ForwardWalk {
     const auto t = static_cast<std::size_t>(id);
     const Tensor& tensor = graph_.tensors()[t];
     if (!alive_[t] || tensor.last_use > static_cast<std::int16_t>(i)) return;
-    if (with_grad_ && tensor.first_save >= 0) return;
+    if (tensor.pinned || (with_grad_ && tensor.first_save >= 0)) return;
     alive_[t] = false;
     if (!tensor.external) live_ -= tensor.bytes;
   }
@@ -256,7 +256,7 @@ TensorId Graph::tensor(Size size, Component component, bool requires_grad) {
     overflowed_ = true;
     return static_cast<TensorId>(kMaxTensors - 1);
   }
-  tensors_.push_back({size, polynomial(size), component, requires_grad, false, kNoTensor, -1, -1});
+  tensors_.push_back({size, polynomial(size), component, requires_grad, false, false, kNoTensor, -1, -1});
   return static_cast<TensorId>(tensors_.size() - 1);
 }
 
@@ -328,6 +328,12 @@ void Graph::save(TensorId t) {
   if (first < 0) first = static_cast<std::int16_t>(ops_.size() - 1);
 }
 
+void Graph::pin(TensorId t) {
+  save(t);
+  while (at(t).base != kNoTensor) t = at(t).base;
+  tensors_[index(t)].pinned = true;
+}
+
 TensorId Graph::view(TensorId x, Size size) {
   const TensorId part = external(size, at(x).component, at(x).requires_grad);
   run({x}, {part}, {});
@@ -369,6 +375,7 @@ BlockProfile profile(const Graph& graph) {
   result.forward_with_grad = forward_frontier(graph, true);
   for (const Tensor& t : graph.tensors()) {
     if (t.first_save >= 0 && !t.external) result.saved += t.bytes;
+    if (t.pinned && !t.external) result.pinned += t.bytes;
   }
   BackwardWalk walk(graph);
   for (std::size_t i = graph.ops().size(); i-- > 0;) {
@@ -397,7 +404,7 @@ void collect_forward(const Graph& graph, bool with_grad, std::size_t last, LiveS
   for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
     const Tensor& tensor = graph.tensors()[t];
     if (!walk.alive(t) || tensor.external) continue;
-    const bool kept = with_grad && tensor.first_save >= 0;
+    const bool kept = tensor.pinned || (with_grad && tensor.first_save >= 0);
     set.add(kept ? tensor.component : Component::working_memory, tensor.size);
   }
   add_workspace(set, graph.ops()[last].forward);
@@ -428,6 +435,11 @@ LiveSet live_at(const Graph& graph, Phase phase, std::int32_t op) {
     case Phase::saved:
       for (const Tensor& t : graph.tensors()) {
         if (t.first_save >= 0 && !t.external) set.add(t.component, t.size);
+      }
+      break;
+    case Phase::pinned:
+      for (const Tensor& t : graph.tensors()) {
+        if (t.pinned && !t.external) set.add(t.component, t.size);
       }
       break;
   }

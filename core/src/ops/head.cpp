@@ -117,17 +117,17 @@ Workspace chunk_of_logits(const BlockContext& c, ElementType type) {
 // weight is cast for each product: transposed for the logits, which no cache keeps, and as it is for the gradient,
 // which stays in autocast's cache when the weight is trained.
 TensorId fused_linear_loss(Graph& g, const BlockContext& c, TensorId hidden) {
-  const bool trains = c.trains_leftovers;
+  const bool trains = c.trains_head;
   const ElementType type = fused_logits_type(g, c, hidden);
   OpTraits traits{.saves_gradients = true, .forward = chunk_of_logits(c, type)};
   if (c.leftovers != type) traits.forward.add(head_matrix(type).times(trains ? 2 : 1));
-  if (trains) add_parameter_gradient(g, c, head_matrix(c.gradients), traits);
+  if (trains) add_parameter_gradient(g, c, head_matrix(c.leftovers), traits);
   const TensorId made = g.tensor(g.at(hidden).size, kLogits, false);
   const TensorId loss = g.tensor(loss_size(), kLogits, g.at(hidden).requires_grad || trains);
   if (!trains) {
     g.run({hidden}, {loss, made}, traits);
   } else {
-    const TensorId weight = g.tensor(head_matrix(c.gradients), Component::gradients, false);
+    const TensorId weight = g.tensor(head_matrix(c.leftovers), Component::gradients, false);
     g.run({hidden}, {loss, made, weight}, traits);
     g.save(weight);
   }
@@ -135,22 +135,74 @@ TensorId fused_linear_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   return loss;
 }
 
+// The last tokens of each sequence, where only their logits are asked for.
+TensorId scored_part(Graph& g, const BlockContext& c, TensorId hidden) {
+  if (c.framework.kept_logits == 0) return hidden;
+  return g.view(hidden, token_size({Symbol::h}, g.at(hidden).size.type, Symbol::one, Symbol::sk));
+}
+
 // trl/kernels/chunked_logprob.py: the hidden states that count are gathered, the logits exist for one tile of tokens
 // and vocabulary at a time, and backward makes them again; it adds the gradients up in FP32 and casts them at the end.
 TensorId tiled_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   constexpr std::int32_t kTileColumns = 32768;  // trl/trainer/utils.py, _CHUNKED_LOGPROB_CHUNK_SIZE
-  const TensorId gathered = copy(g, hidden);
+  const TensorId gathered = copy(g, scored_part(g, c, hidden));
   const ElementType type = fused_logits_type(g, c, hidden);
   Workspace tile(kLogits, {token_size({Symbol::one, kTileColumns}, type, Symbol::one, Symbol::sc)});
   if (c.leftovers != type) tile.add({{Symbol::h, Symbol::one, Symbol::one, Symbol::one}, kTileColumns, type});
   OpTraits traits{.saves = {gathered}, .forward = tile, .backward = tile};
   const Size entered = g.at(gathered).size;
   if (entered.type != ElementType::fp32) traits.backward.add(entered.as(ElementType::fp32));
-  if (c.trains_leftovers) {
-    if (c.gradients != ElementType::fp32) traits.backward.add(head_matrix(ElementType::fp32));
-    add_parameter_gradient(g, c, head_matrix(c.gradients), traits);
+  if (c.trains_head) {
+    if (c.leftovers != ElementType::fp32) traits.backward.add(head_matrix(ElementType::fp32));
+    add_parameter_gradient(g, c, head_matrix(c.leftovers), traits);
   }
   return g.apply({gathered}, loss_size(), kLogits, traits);
+}
+
+// trl/trainer/utils.py, selective_log_softmax: sequence by sequence. FP32 logits are kept themselves, for the
+// derivative of log-sum-exp; of 16-bit ones the log-softmax is kept.
+TensorId token_log_probs(Graph& g, TensorId logits, Symbol tokens) {
+  const Size size = g.at(logits).size;
+  const Size log_probs{{Symbol::b, tokens, Symbol::one, Symbol::one}, 1, size.type};
+  const Size sequence{{tokens, Symbol::V, Symbol::one, Symbol::one}, 1, size.type};
+  if (size.type != ElementType::fp32) {
+    const TensorId sequences = g.view(logits, size);
+    const TensorId log_softmax = g.tensor(size, kLogits, false);
+    const TensorId picked = g.tensor(log_probs, kLogits, g.at(logits).requires_grad);
+    g.run({sequences}, {picked, log_softmax},
+          {.saves = {log_softmax}, .backward = {Component::working_memory, {sequence}}});
+    return picked;
+  }
+  const TensorId picked = g.apply({logits}, log_probs, kLogits);
+  const TensorId sequences = g.view(logits, size);
+  const TensorId sums = g.apply({sequences}, log_probs, kLogits,
+                                {.saves = {sequences},
+                                 .forward = {Component::working_memory, {sequence}},
+                                 .backward = {Component::working_memory, {sequence, sequence}}});
+  return add(g, picked, sums);
+}
+
+// Log-probabilities of the tokens, from logits that exist all at once. Accelerate raises what leaves an autocast model
+// to FP32.
+TensorId log_prob_loss(Graph& g, const BlockContext& c, TensorId hidden) {
+  const Symbol tokens = c.framework.kept_logits > 0 ? Symbol::sk : Symbol::s;
+  TensorId logits = soft_capped(g, c, linear(g, c, scored_part(g, c, hidden), head_weight(c, tokens)));
+  if (c.framework.autocast) logits = cast(g, logits, ElementType::fp32, kLogits);
+  if (c.framework.scales_logits) logits = scale(g, logits);
+  const TensorId loss = token_log_probs(g, logits, tokens);
+  g.hold({logits});
+  return loss;
+}
+
+// transformers/modeling_layers.py, GenericForSequenceClassification: one output for every token.
+TensorId score(Graph& g, const BlockContext& c, TensorId hidden) {
+  return linear(g, c, hidden,
+                {.module = Module::head,
+                 .in = {Symbol::h},
+                 .out = {Symbol::one},
+                 .quantizable = false,
+                 .leftover = true,
+                 .component = kLogits});
 }
 
 }  // namespace
@@ -169,6 +221,8 @@ Graph head_graph(const BlockContext& c) {
     case LossKind::fused_kernel: g.output = kernel_loss(g, c, hidden); break;
     case LossKind::fused_linear: g.output = fused_linear_loss(g, c, hidden); break;
     case LossKind::tiled: g.output = tiled_loss(g, c, hidden); break;
+    case LossKind::log_probs: g.output = log_prob_loss(g, c, hidden); break;
+    case LossKind::score: g.output = score(g, c, hidden); break;
   }
   g.hold({hidden});
   g.hold_to_end(g.output);

@@ -93,7 +93,7 @@ Polynomial matrix_flops(Graph& g, const Linear& w) {
 
 bool is_quantized(const BlockContext& c, const Linear& w) { return c.quantized && w.quantizable; }
 bool trains_weight(const BlockContext& c, const Linear& w) {
-  return !is_quantized(c, w) && (w.leftover ? c.trains_leftovers : c.trains_base);
+  return !is_quantized(c, w) && (w.leftover ? c.trains_head : c.trains_base);
 }
 ElementType stored_type(const BlockContext& c, const Linear& w) { return w.leftover ? c.leftovers : c.weights; }
 
@@ -122,7 +122,37 @@ TensorId autocast_copy(Graph& g, const BlockContext& c, const Size& weight, bool
   return copied;
 }
 
+namespace {
+
+// bitsandbytes/autograd/_functions.py, MatMul8bitLt, with a frozen weight. The input is rounded to 8 bits by way of
+// FP16, where its absolute values and a mask find the outliers; the product is summed in 32 bits and scaled into FP16;
+// autocast reaches none of it. The node holds the input itself; backward multiplies by the weight in the input's type.
+TensorId int8_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
+  const Size in = g.at(x).size;
+  const bool half = in.type == ElementType::fp16;
+  Workspace rounding{Component::working_memory, {in.as(ElementType::fp16), in.as(ElementType::bool8)}};
+  if (!half) rounding.add(in.as(ElementType::fp16));
+  const TensorId rounded = g.tensor(in.as(ElementType::int8), w.component, false);
+  g.run({x}, {rounded}, {.forward = rounding});
+  const Size size = token_size(w.out, in.type, w.per_token, w.tokens);
+  Workspace scaling{Component::working_memory, {size.as(ElementType::fp32)}};  // four bytes: INT32
+  if (!half) scaling.add(size.as(ElementType::fp16));
+  const bool differentiable = g.at(x).requires_grad;
+  const TensorId out = g.tensor(size, w.component, differentiable);
+  g.run({x, rounded}, {out}, {.forward = scaling, .backward = dequantized(w, in.type), .flops = matrix_flops(g, w)});
+  if (differentiable && c.framework.reentrant_checkpoints) g.save(x);
+  if (differentiable && !c.framework.reentrant_checkpoints) g.pin(x);
+  return out;
+}
+
+TensorId with_adapter(Graph& g, const BlockContext& c, TensorId x, TensorId base, const Linear& w) {
+  return c.adapter.on(w.module) && w.quantizable ? adapter(g, c, x, base, w) : base;
+}
+
+}  // namespace
+
 TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
+  if (c.multiplies_int8 && is_quantized(c, w)) return with_adapter(g, c, x, int8_linear(g, c, x, w), w);
   const ElementType entered = g.at(x).size.type;
   const bool quantized = is_quantized(c, w);
   const bool trains = trains_weight(c, w);
@@ -138,7 +168,9 @@ TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
   traits.flops = matrix_flops(g, w);
   if (quantized) traits.forward = dequantized(w, c.compute);
   if (quantized && input_needs_gradient) traits.backward = dequantized(w, c.compute);
-  if (trains && !casts) add_parameter_gradient(g, c, weight_size(w, c.gradients), traits);
+  if (trains && !casts) {
+    add_parameter_gradient(g, c, weight_size(w, w.leftover ? c.leftovers : c.gradients), traits);
+  }
   const Size size = token_size(w.out, g.at(in).size.type, w.per_token, w.tokens);
   const TensorId out = g.tensor(size, w.component, input_needs_gradient || trains);
   if (casts) {
@@ -150,8 +182,7 @@ TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
   if (trains) g.save(in);
   TensorId result = out;
   if (quantized && c.framework.quantized_output_follows_input) result = cast(g, out, entered, w.component);
-  if (c.adapter.on(w.module) && w.quantizable) result = adapter(g, c, x, result, w);
-  return result;
+  return with_adapter(g, c, x, result, w);
 }
 
 }  // namespace vramplan::ops

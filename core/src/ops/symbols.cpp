@@ -108,7 +108,7 @@ Dim unsloth_chunk(Dim tokens, Dim hidden, Dim vocabulary) {
 // Tokens of the batch in one chunk of the loss.
 Dim chunk_of(const SymbolTable& t, const FrameworkSwitches& framework) {
   constexpr Dim kTileTokens = 4096;  // trl/kernels/chunked_logprob.py, TOKEN_CHUNK_SIZE
-  const Dim tokens = saturating_multiply(t[Symbol::b], t[Symbol::s]);
+  const Dim tokens = saturating_multiply(t[Symbol::b], t[Symbol::sk]);
   const Dim vocabulary = std::max<Dim>(t[Symbol::V], 1);
   switch (framework.chunk_rule) {
     case ChunkRule::parts: break;
@@ -119,7 +119,7 @@ Dim chunk_of(const SymbolTable& t, const FrameworkSwitches& framework) {
     case ChunkRule::unsloth: return unsloth_chunk(tokens, t[Symbol::h], vocabulary);
     case ChunkRule::tile: return std::min(tokens, kTileTokens);
   }
-  return saturating_multiply(t[Symbol::b], divide_up(t[Symbol::s], std::max<Dim>(framework.loss_chunks, 1)));
+  return saturating_multiply(t[Symbol::b], divide_up(t[Symbol::sk], std::max<Dim>(framework.loss_chunks, 1)));
 }
 
 }  // namespace
@@ -140,6 +140,8 @@ SymbolTable widths_for(const BlockContext& c, const LayerGroup* group) {
 SymbolTable sized(SymbolTable t, const FrameworkSwitches& framework, BatchSize batch) {
   t[Symbol::b] = batch.micro_batch;
   t[Symbol::s] = batch.sequence_length;
+  t[Symbol::sk] =
+      framework.kept_logits > 0 ? std::min(framework.kept_logits, batch.sequence_length) : batch.sequence_length;
   t[Symbol::sc] = chunk_of(t, framework);
   t[Symbol::w] = t.window > 0 ? std::min(t.window, batch.sequence_length) : batch.sequence_length;
   return t;

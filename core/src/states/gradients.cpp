@@ -16,6 +16,10 @@ void add_gradients(Contributions& out, const Inventory& n, const StateTypes& typ
              {{"P_adapter", n.adapters.value}},
              sharding.gradients});
   }
+  if (n.copies.value > 0) {
+    out.add(
+        {Component::gradients, bytes_per_element(types.leftovers), {{"P_copy", n.copies.value}}, sharding.gradients});
+  }
 }
 
 }  // namespace vramplan

@@ -9,8 +9,6 @@ namespace {
 
 constexpr std::uint64_t bit(Module m) { return std::uint64_t{1} << static_cast<unsigned>(m); }
 
-bool has_adapters(Method method) { return method == Method::lora || method == Method::dora || method == Method::qlora; }
-
 // A target that the model holds in a fused module lands on that module.
 std::uint64_t with_fused(std::uint64_t wanted) {
   if ((wanted & (bit(Module::q) | bit(Module::k) | bit(Module::v))) != 0) wanted |= bit(Module::qkv);
@@ -37,7 +35,10 @@ std::vector<Dim> trained_layers(const ModelArchitecture& model, const TrainingCh
 
 Dim trained_layers_of(const ParameterGroup& g, const TrainingChoice& training, const std::vector<Dim>& trained) {
   if (!g.trainable) return 0;
-  if (g.layer_group == kOutsideLayers) return training.method == Method::full ? 1 : 0;
+  if (g.layer_group == kOutsideLayers) {
+    const bool new_head = g.module == Module::head && training.objective == Objective::reward;
+    return training.method == Method::full || (new_head && !has_adapters(training.method)) ? 1 : 0;
+  }
   return trained[static_cast<std::size_t>(g.layer_group)];
 }
 
@@ -79,7 +80,51 @@ void count_adapter(Inventory& n, const ParameterGroup& g, const TrainingChoice& 
   count_trained(n, Params(g.rows), tensors, false, g.rows, 1);
 }
 
+// peft/utils/other.py, ModulesToSaveWrapper: a copy of the module in the type that it has, trained beside the original.
+// A new head for classification is always one (peft/peft_model.py, PeftModelForSequenceClassification).
+bool keeps_copy(const TrainingChoice& t, Module module) {
+  if (!has_adapters(t.method)) return false;
+  if (module == Module::head && t.objective == Objective::reward) return true;
+  const SavedModule saved = module == Module::head ? SavedModule::head : SavedModule::embedding;
+  return std::find(t.lora.modules_to_save.begin(), t.lora.modules_to_save.end(), saved) != t.lora.modules_to_save.end();
+}
+
+// A head that is tied to the embedding has no tensor of its own: its copy is one of the embedding.
+void count_copies(Inventory& n, const TrainingChoice& t, const std::vector<ParameterGroup>& groups) {
+  const bool tied = std::none_of(groups.begin(), groups.end(), [](const ParameterGroup& g) {
+    return g.module == Module::head && g.kind == ParameterKind::head;
+  });
+  const bool fp32_embeddings = has_trainer(t.framework);
+  for (const ParameterGroup& g : groups) {
+    const auto copy = [&](bool table) {
+      n.copies += parameters_per_copy(g);
+      count_trained(n, parameters_per_copy(g), 1, table && fp32_embeddings, g.rows, g.columns);
+    };
+    if (g.module == Module::embedding && keeps_copy(t, Module::embedding)) copy(true);
+    if (g.module == Module::embedding && tied && keeps_copy(t, Module::head)) copy(false);
+    if (g.module == Module::head && keeps_copy(t, Module::head)) copy(false);
+  }
+  n.outside_layers += n.copies;
+}
+
 }  // namespace
+
+bool trains_outside(const TrainingChoice& t, Module module) {
+  const bool new_head = module == Module::head && t.objective == Objective::reward;
+  return t.method == Method::full || new_head || keeps_copy(t, module);
+}
+
+std::vector<ParameterGroup> groups_for(const ModelArchitecture& model, Objective objective) {
+  std::vector<ParameterGroup> groups = parameter_groups(model);
+  if (objective != Objective::reward) return groups;
+  std::erase_if(groups, [](const ParameterGroup& g) { return g.module == Module::head; });
+  ParameterGroup& score = groups.emplace_back();
+  score.module = Module::head;
+  score.kind = ParameterKind::head;
+  score.rows = 1;
+  score.columns = model.hidden_size;
+  return groups;
+}
 
 std::uint64_t adapter_targets(const TrainingChoice& training, const std::vector<ParameterGroup>& groups) {
   if (!has_adapters(training.method)) return 0;
@@ -129,6 +174,7 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
     count_trained(n, parameters_per_copy(g), trained_tensors, table && fp32_embeddings, g.rows, g.columns);
   }
   for (const Params p : layer) n.largest_layer = std::max(n.largest_layer, p);
+  count_copies(n, training, groups);
   return n;
 }
 

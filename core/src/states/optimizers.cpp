@@ -25,6 +25,16 @@ void add_8bit_states(Contributions& out, const Inventory& n, std::int64_t count,
   out.add({kStates, count * 4, {{"P_32bit", n.small.value}}, ranks});
 }
 
+// `count` tensors as large as what is trained. Copies of modules keep the type that they have; PyTorch makes states in
+// the type of their parameter.
+void add_like_weights(Contributions& out, Component component, std::int64_t count, const Inventory& n,
+                      const StateTypes& types, const Sharding& sharding) {
+  const Params others = n.trained() - n.copies;
+  out.add({component, count * bytes_per_element(types.optimizer), {{"P_trained", others.value}}, sharding.optimizer});
+  if (n.copies.value == 0) return;
+  out.add({component, count * bytes_per_element(types.leftovers), {{"P_copy", n.copies.value}}, sharding.optimizer});
+}
+
 bool is_8bit(const TrainingChoice& t) { return t.optimizer.states == StateFormat::int8; }
 
 }  // namespace
@@ -40,8 +50,7 @@ void add_optimizer_states(Contributions& out, const Inventory& n, const Training
   if (is_8bit(t)) {
     add_8bit_states(out, n, count, sharding.optimizer);
   } else {
-    out.add(
-        {kStates, count * bytes_per_element(types.optimizer), {{"P_trained", n.trained().value}}, sharding.optimizer});
+    add_like_weights(out, kStates, count, n, types, sharding);
   }
 }
 
@@ -53,8 +62,7 @@ void add_optimizer_temporaries(Contributions& out, const Inventory& n, const Tra
       if (is_8bit(t)) return;                    // one kernel a tensor, in place
       if (!framework.foreach_optimizer) return;  // the fused kernel has none
       // The root of the second moments, for all parameters at once.
-      out.add(
-          {kTemporaries, bytes_per_element(types.optimizer), {{"P_trained", n.trained().value}}, sharding.optimizer});
+      add_like_weights(out, kTemporaries, 1, n, types, sharding);
       return;
     case OptimizerName::adafactor:  // FP32 gradient, its square and the update of one tensor
       out.add({kTemporaries, 3 * 4, {{"P_largest", n.largest_trained.value}}, sharding.optimizer});
