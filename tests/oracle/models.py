@@ -32,6 +32,7 @@ CONFIGS = {
     'LiquidAI/LFM2-1.2B': ('lfm2', dense(2048, 12288, 16, 32, 8, 65536, max_position_embeddings=128000, block_auto_adjust_ff_dim=True, tie_word_embeddings=True, full_attn_idxs=[2, 5, 8, 10, 12, 14])),
     'Qwen/Qwen3-Next-80B-A3B-Instruct': ('qwen3_next', dense(2048, 5120, 48, 16, 2, 151936, head_dim=256, num_experts=512, num_experts_per_tok=10, moe_intermediate_size=512, shared_expert_intermediate_size=512)),
 }
+SAVED = {'embedding': 'embed_tokens', 'head': 'lm_head'}             # modules_to_save, by the contract's names
 SPECIAL = {'pad_token_id', 'bos_token_id', 'eos_token_id'}
 
 
@@ -52,7 +53,10 @@ def row_id(request):
     o = t['optimizer']
     parts = [m['id'].split('/')[-1], f"l{(m.get('overrides') or {}).get('num_hidden_layers', 'all')}", t['method'], t['precision'], t['base_weights'], t['attention'], 'recompute-' + t['recompute'],
              f"b{t['micro_batch']}", f"s{t['sequence_length']}"]
-    if 'lora' in t: parts.append(f"r{t['lora']['rank']}-d{t['lora'].get('dropout', 0)}" + ('' if t['lora']['targets'] == ['all-linear'] else '-' + '+'.join(t['lora']['targets'])))
+    if 'lora' in t:
+        parts.append(f"r{t['lora']['rank']}-d{t['lora'].get('dropout', 0)}" + ('' if t['lora']['targets'] == ['all-linear'] else '-' + '+'.join(t['lora']['targets'])))
+        parts += ['saves-' + name for name in t['lora'].get('modules_to_save', [])]
+    if t['method'] == 'freeze': parts.append(f"last{t['trainable_layers']}")
     parts.append('foreach' if o.get('foreach') else 'fused' if o.get('fused', True) else 'loop')
     if t['method'] == 'qlora' and not t['kbit_upcast']: parts.append('no-upcast')
     if t['framework'] != 'transformers': parts += [t['framework'], t['cross_entropy']]

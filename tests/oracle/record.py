@@ -51,6 +51,7 @@ def build(request, notes):
     if t['method'] == 'qlora':
         models.quantize(model, t['base_weights'], notes)
         if t['kbit_upcast']: models.upcast(model)
+    if t['method'] == 'freeze': freeze(model, t['trainable_layers'])
     checkpointing = {'use_reentrant': False}
     if t['recompute'] == 'full':
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=checkpointing)
@@ -60,10 +61,18 @@ def build(request, notes):
         from peft import LoraConfig, get_peft_model
         targets = t['lora']['targets']
         model = get_peft_model(model, LoraConfig(r=t['lora']['rank'], lora_alpha=2 * t['lora']['rank'], lora_dropout=t['lora'].get('dropout', 0.0), use_dora=t['method'] == 'dora',
-                                                 target_modules='all-linear' if targets == ['all-linear'] else targets, task_type='CAUSAL_LM'),
+                                                 target_modules='all-linear' if targets == ['all-linear'] else targets, task_type='CAUSAL_LM',
+                                                 modules_to_save=[models.SAVED[name] for name in t['lora'].get('modules_to_save', [])] or None),
                                autocast_adapter_dtype=True)  # PEFT's default, in pure 16 bits too
         model.train()
     return model
+
+
+def freeze(model, layers):
+    """Only the last layers train."""
+    path, count = blocks_of(model)
+    model.requires_grad_(False)
+    for block in list(model.get_submodule(path))[max(count - layers, 0):]: block.requires_grad_(True)
 
 
 def forward_of(model, t):

@@ -90,9 +90,9 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
   s.reentrant_checkpoints = reentrant_checkpoints(release);
   s.autocast = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
   s.fp32_adapters = true;  // peft: autocast_adapter_dtype raises 16-bit adapters to FP32, whatever the precision
-  s.adapter_casts_input =
-      !(s.autocast && t.method == Method::qlora);  // peft/tuners/lora/bnb.py casts outside autocast only
-  s.quantized_output_follows_input = true;         // bitsandbytes/nn/modules.py, Linear4bit.forward
+  // peft/tuners/lora/bnb.py and gptq.py cast outside autocast only
+  s.adapter_casts_input = !(s.autocast && t.base_weights && is_quantized(*t.base_weights));
+  s.quantized_output_follows_input = true;  // bitsandbytes/nn/modules.py, Linear4bit.forward
   s.masks_sdpa_windows = true;
   s.foreach_optimizer = t.optimizer.foreach.value_or(foreach_by_default(release));
   s.raises_leftovers = t.kbit_upcast.value_or(false) && !sharded;  // FSDP's mixed precision lowers them again
