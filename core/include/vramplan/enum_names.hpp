@@ -81,9 +81,9 @@ struct EnumNames<Component> {
 };
 template <>
 struct EnumNames<Symbol> {
-  static constexpr Names<kSymbolCount> values = {"1", "b",  "s",   "sk", "sc", "h", "a", "ak", "q",  "kv",
-                                                 "v", "av", "qkv", "c",  "cq", "w", "f", "fe", "fs", "m",
-                                                 "E", "t",  "V",   "r",  "i",  "j", "x", "n"};
+  static constexpr Names<kSymbolCount> values = {"1",  "b",   "s", "sk", "sc", "h", "a",  "ak", "q",  "kv", "v",
+                                                 "av", "qkv", "c", "cq", "w",  "f", "fe", "fs", "m",  "E",  "t",
+                                                 "V",  "r",   "i", "j",  "x",  "n", "nc", "d",  "dk", "k",  "ke"};
 };
 
 // model.hpp
@@ -268,7 +268,7 @@ static_assert(name_of(ProblemCode::internal) == "internal");
 static_assert(name_of(ElementType::bool8) == "bool8");
 static_assert(name_of(WeightFormat::mxfp4) == "mxfp4");
 static_assert(name_of(Component::inference_engine) == "inference_engine");
-static_assert(name_of(Symbol::n) == "n");
+static_assert(name_of(Symbol::ke) == "ke");
 static_assert(name_of(NormPlacement::sandwich) == "sandwich");
 static_assert(name_of(Activation::xielu) == "xielu");
 static_assert(name_of(OutputGate::channel) == "channel");

@@ -18,6 +18,9 @@ enum class NormKernel : std::uint8_t { composite, fused };
 // place, forward and backward; fused_forward: in place, its gradients are new tensors.
 enum class RotaryKernel : std::uint8_t { composite, composite_fp32, fused, fused_forward };
 enum class GatedMlpKernel : std::uint8_t { composite, fused };
+// What walks the sequence in a recurrent layer: tensor operations chunk by chunk, or the kernels of fla, mamba_ssm and
+// causal_conv1d, which keep little and compute again in backward.
+enum class RecurrenceKernel : std::uint8_t { composite, fused };
 // How the loss treats the logits.
 enum class LossKind : std::uint8_t {
   upcast_full,      // FP32 copy of all logits, log-softmax saved (Transformers' ForCausalLMLoss)
@@ -60,6 +63,7 @@ struct FrameworkSwitches {
   NormKernel norm = NormKernel::composite;
   RotaryKernel rotary = RotaryKernel::composite;
   GatedMlpKernel gated_mlp = GatedMlpKernel::composite;
+  RecurrenceKernel recurrence = RecurrenceKernel::composite;
   LossKind loss = LossKind::upcast_full;
   LabelShift shift = LabelShift::labels;
   KeyRepeats key_repeats;

@@ -107,6 +107,7 @@ class Graph {
   // Parts of x that share its storage. Their gradients are tensors of their own, joined into one of x in backward.
   TensorId view(TensorId x, Size size);
   std::array<TensorId, 2> split(TensorId x, Size first, Size second);
+  std::array<TensorId, 3> split(TensorId x, Size first, Size second, Size third);
   // Python still holds these names here.
   void hold(std::initializer_list<TensorId> tensors);
   // Lives to the end of the block whoever reads it.

@@ -82,6 +82,8 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
   s.norm = fused ? NormKernel::fused : NormKernel::composite;
   s.rotary = fused ? RotaryKernel::fused : RotaryKernel::composite;
   s.gated_mlp = GatedMlpKernel::composite;
+  // integrations/hub_kernels.py: the package's kernels where it is installed, else its own PyTorch code.
+  s.recurrence = fused ? RecurrenceKernel::fused : RecurrenceKernel::composite;
   choose_loss(s, t.cross_entropy.value_or(CrossEntropy::full_logits), fused);
   s.shift = label_shift(release);
   s.key_repeats = key_repeats(release);

@@ -64,11 +64,12 @@ void add_parameter_gradient(const Graph& g, const BlockContext& c, const Size& p
 // norm.cpp: over a width, or over each of `rows` parts of it (a norm per head).
 [[nodiscard]] TensorId norm(Graph& g, const BlockContext& c, TensorId x, Width width, Symbol rows = Symbol::one);
 
-// attention.cpp, latent_attention.cpp, state_space.cpp: one mixer on the normed stream.
+// mixer.cpp: one mixer on the normed stream.
+[[nodiscard]] TensorId mix(Graph& g, const BlockContext& c, TensorId x, const Mixer& mixer);
+// attention.cpp, latent_attention.cpp; the recurrent ones are in recurrent.hpp.
 [[nodiscard]] TensorId attention(Graph& g, const BlockContext& c, TensorId x, const Attention& a);
 [[nodiscard]] TensorId latent_attention(Graph& g, const BlockContext& c, TensorId x, const LatentAttention& a);
 [[nodiscard]] TensorId compressed_attention(Graph& g, const BlockContext& c, TensorId x, const CompressedAttention& a);
-[[nodiscard]] TensorId state_space(Graph& g, const BlockContext& c, TensorId x, const Mixer& mixer);
 // The kernel in the middle of every attention: q [b, s, heads x qk], k, v -> [b, s, heads x v].
 struct Heads {
   TensorId q, k, v;

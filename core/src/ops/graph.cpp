@@ -351,6 +351,14 @@ std::array<TensorId, 2> Graph::split(TensorId x, Size first, Size second) {
   return {a, b};
 }
 
+std::array<TensorId, 3> Graph::split(TensorId x, Size first, Size second, Size third) {
+  const auto part = [&](const Size& size) { return external(size, at(x).component, at(x).requires_grad); };
+  const std::array<TensorId, 3> parts{part(first), part(second), part(third)};
+  run({x}, {parts[0], parts[1], parts[2]}, {});
+  for (const TensorId t : parts) tensors_[index(t)].base = x;
+  return parts;
+}
+
 void Graph::hold_to_end(TensorId t) { tensors_[index(t)].last_use = kEndOfBlock; }
 
 void Graph::hold(std::initializer_list<TensorId> held) {
