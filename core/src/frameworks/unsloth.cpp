@@ -11,6 +11,7 @@ FrameworkSwitches unsloth_switches(const TrainingChoice& t) {
   s.norm = NormKernel::fused;
   s.rotary = RotaryKernel::fused_forward;
   s.gated_mlp = GatedMlpKernel::fused;
+  s.recurrence = RecurrenceKernel::fused;
   // unsloth_fused_ce_loss, or with UNSLOTH_RETURN_LOGITS=1 fast_cross_entropy_loss.
   const bool materialised = t.cross_entropy == CrossEntropy::full_logits;
   s.loss = materialised ? LossKind::fused_kernel : LossKind::fused_linear;

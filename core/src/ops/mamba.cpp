@@ -147,6 +147,8 @@ TensorId composite_mamba2(Graph& g, const BlockContext& c, TensorId x, const Mam
   return out;
 }
 
+// What Transformers calls while a cache is on, as in training without recompute. Without one it calls
+// mamba_split_conv1d_scan_combined, which keeps less still: the projection, the scan's output and the norm's statistic.
 // mamba_ssm/ops/triton/ssd_combined.py, MambaChunkScanCombinedFn: keeps its output and inputs, the step sizes as they
 // come, and the cumulative decay of each chunk. Forward holds states in FP32 and in the type of C, and the scores of
 // every group inside a chunk; backward computes these again and makes gradients of the states, of B and C for every
