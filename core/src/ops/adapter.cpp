@@ -71,7 +71,7 @@ TensorId adapter(Graph& g, const BlockContext& c, TensorId x, TensorId base, con
   const TensorId middle = small_linear(g, c, dropped, w.in, rank, w);
   g.hold({dropped});
   const TensorId update = small_linear(g, c, middle, rank, w.out, w);
-  g.hold({in});
+  g.hold({in, x});  // the call of the module holds what it was given
   if (c.adapter.dora) return dora(g, c, base, update, w);
   return cast(g, add(g, base, scale(g, update)), g.at(base).size.type, kAdapter);
 }
