@@ -112,6 +112,7 @@ OptimizerChoice read_optimizer(const Json& value, const std::string& pointer, Pr
   reader.boolean("paged", optimizer.paged);
   reader.boolean("foreach", optimizer.foreach);
   reader.boolean("in_backward", optimizer.in_backward);
+  reader.boolean("master_weights", optimizer.master_weights);
   reader.finish();
   return optimizer;
 }
@@ -284,6 +285,9 @@ LayoutChoice read_layout(const Json& value, const std::string& pointer, Problems
   reader.integer("vpp", layout.vpp, limits::kGpuCount);
   reader.integer("cp", layout.cp, limits::kGpuCount);
   reader.integer("ep", layout.ep, limits::kGpuCount);
+  reader.integer("fsdp", layout.fsdp, limits::kFsdpVersion);
+  reader.boolean("reshard", layout.reshard);
+  reader.boolean("no_sync", layout.no_sync);
   reader.finish();
   return layout;
 }
@@ -301,6 +305,7 @@ std::vector<std::string_view> compared_fields(const Problem& problem) {
   if (problem.code == ProblemCode::not_supported) return {at};
   if (problem.code == ProblemCode::layout_mismatch) return {"/layout", "/hardware"};
   if (at == "/training/global_batch") return {at, "/training/micro_batch", "/layout"};
+  if (problem.code == ProblemCode::inconsistent) return {at, "/layout", "/training/framework"};
   return {at, "/training/method"};
 }
 

@@ -39,12 +39,14 @@ bool trains_whole_weights(Method method) {
   return method == Method::full || method == Method::freeze || method == Method::galore || method == Method::lomo;
 }
 
-// FP16 weights can carry adapters; trained themselves they need loss scaling that no framework here gives them.
+// FP16 weights can carry adapters; trained themselves they need loss scaling that DeepSpeed alone gives them here.
 Choice base_weights(const TrainingChoice& t) {
   using enum WeightFormat;
   Choice choice =
       one_of("/training/base_weights", t.base_weights, {fp32, bf16, fp16, int8, nf4, nf4_dq, fp4, int4_gptq});
-  if (t.base_weights == fp16 && trains_whole_weights(t.method)) choice.supported = false;
+  if (t.base_weights == fp16 && trains_whole_weights(t.method) && t.framework != FrameworkId::deepspeed) {
+    choice.supported = false;
+  }
   return choice;
 }
 
@@ -56,12 +58,32 @@ Choice optimizer_states(const OptimizerChoice& optimizer) {
   return choice;
 }
 
+// Modules of Transformers, whoever runs the step.
+bool runs_transformers(FrameworkId framework) {
+  return framework == FrameworkId::transformers || framework == FrameworkId::deepspeed;
+}
+
+// Without the parameters, DeepSpeed alone moves states; FSDP's CPUOffload takes them along with the parameters.
+Choice offload_optimizer(const TrainingChoice& t) {
+  Choice choice = only_off("/training/offload/optimizer", t.offload.optimizer);
+  if (t.framework == FrameworkId::deepspeed || t.offload.parameters) choice.supported = true;
+  return choice;
+}
+
+// The inputs of checkpointed blocks; everything that autograd saves is not modelled.
+Choice offload_activations(const TrainingChoice& t) {
+  Choice choice = only_off("/training/offload/activations", t.offload.activations);
+  if (t.recompute == Recompute::full) choice.supported = true;
+  return choice;
+}
+
 // What the planner models today. Everything else of the contract is read, and refused by name.
 std::vector<Choice> training_choices(const TrainingChoice& t) {
   return {
       one_of("/training/objective", t.objective, {Objective::pretrain, Objective::sft}),
       one_of("/training/method", t.method, {Method::full, Method::freeze, Method::lora, Method::dora, Method::qlora}),
-      one_of("/training/framework", t.framework, {FrameworkId::transformers, FrameworkId::torchtune}),
+      one_of("/training/framework", t.framework,
+             {FrameworkId::transformers, FrameworkId::torchtune, FrameworkId::deepspeed}),
       one_of("/training/precision", t.precision,
              {Precision::fp32, Precision::bf16_amp, Precision::bf16, Precision::fp16_amp}),
       base_weights(t),
@@ -74,13 +96,11 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
              {AttentionKernel::eager, AttentionKernel::sdpa, AttentionKernel::flash}),
       one_of("/training/cross_entropy", t.cross_entropy, {CrossEntropy::full_logits, CrossEntropy::chunked}),
       // Fused kernels are patched into Transformers' modules; torchtune has none to switch.
-      t.framework == FrameworkId::transformers
-          ? one_of("/training/kernels", t.kernels, {Kernels::eager, Kernels::fused})
-          : one_of("/training/kernels", t.kernels, {Kernels::eager}),
+      runs_transformers(t.framework) ? one_of("/training/kernels", t.kernels, {Kernels::eager, Kernels::fused})
+                                     : one_of("/training/kernels", t.kernels, {Kernels::eager}),
       only_off("/training/compile", t.compile),
-      only_off("/training/offload/optimizer", t.offload.optimizer),
-      only_off("/training/offload/parameters", t.offload.parameters),
-      only_off("/training/offload/activations", t.offload.activations),
+      offload_optimizer(t),
+      offload_activations(t),
   };
 }
 
@@ -137,8 +157,44 @@ void check_global_batch(const PlanRequest& request, Problems& problems) {
                       {{"field", "global_batch"}, {"other", dp == 1 ? "micro_batch" : "micro_batch * dp"}}});
 }
 
-WeightFormat default_base_weights(Method method, Precision precision) {
-  const bool mixed = precision == Precision::bf16_amp || precision == Precision::fp16_amp;
+// `field` and `other` are named as the page knows them.
+void check_inconsistent(bool wrong, std::string pointer, std::string field, std::string other, Problems& problems) {
+  if (!wrong) return;
+  problems.push_back(
+      {ProblemCode::inconsistent, std::move(pointer), {{"field", std::move(field)}, {"other", std::move(other)}}});
+}
+
+// Fields of the layout that only mean something for FSDP.
+void check_fsdp(const PlanRequest& request, Problems& problems) {
+  if (!request.layout) return;
+  const LayoutChoice& layout = *request.layout;
+  const bool deepspeed = request.training.framework == FrameworkId::deepspeed;
+  if (!deepspeed && layout.zero >= 2) return;
+  const char* other = deepspeed ? "framework" : "layout.zero";
+  check_inconsistent(layout.fsdp.has_value(), "/layout/fsdp", "layout.fsdp", other, problems);
+  check_inconsistent(layout.reshard.has_value(), "/layout/reshard", "layout.reshard", other, problems);
+  check_inconsistent(layout.no_sync.has_value(), "/layout/no_sync", "layout.no_sync", other, problems);
+}
+
+// What is offloaded must be divided, be it over one rank under DeepSpeed.
+void check_offload(const PlanRequest& request, Problems& problems) {
+  if (!request.layout) return;
+  const LayoutChoice& layout = *request.layout;
+  const TrainingChoice& t = request.training;
+  const bool deepspeed = t.framework == FrameworkId::deepspeed;
+  const bool divides_weights = deepspeed ? layout.zero == 3 : layout.zero >= 2 && layout.dp > 1;
+  check_inconsistent(t.offload.optimizer && layout.zero == 0, "/training/offload/optimizer", "offload.optimizer",
+                     "layout.zero", problems);
+  check_inconsistent(t.offload.parameters && !divides_weights, "/training/offload/parameters", "offload.parameters",
+                     "layout.zero", problems);
+}
+
+WeightFormat default_base_weights(const TrainingChoice& t) {
+  const Method method = t.method;
+  const Precision precision = t.precision;
+  // DeepSpeed's engine turns weights into 16 bits, trained ones too.
+  const bool mixed =
+      t.framework != FrameworkId::deepspeed && (precision == Precision::bf16_amp || precision == Precision::fp16_amp);
   if (method == Method::qlora) return WeightFormat::nf4;
   if (precision == Precision::fp32) return WeightFormat::fp32;
   // Mixed precision keeps FP32 weights where an optimizer updates them; frozen ones have no need of it.
@@ -148,7 +204,7 @@ WeightFormat default_base_weights(Method method, Precision precision) {
 }
 
 // trl/trainer/model_config.py: lora_dropout 0.05, as in the trainers built on PEFT; torchtune's recipes: 0.
-double default_dropout(FrameworkId framework) { return framework == FrameworkId::transformers ? 0.05 : 0.0; }
+double default_dropout(FrameworkId framework) { return runs_transformers(framework) ? 0.05 : 0.0; }
 
 // PEFT raises 16-bit adapters to FP32 whatever the precision of the run; torchtune makes them in the type of the
 // weights.
@@ -158,7 +214,7 @@ bool has_fp32_adapters(const TrainingChoice& t) {
 
 // States take the type of the weights they belong to. `base` is resolved.
 StateFormat default_states(const TrainingChoice& t, WeightFormat base) {
-  if (t.optimizer.name == OptimizerName::adafactor) return StateFormat::fp32;
+  if (t.optimizer.name == OptimizerName::adafactor || t.optimizer.master_weights) return StateFormat::fp32;
   if (!trains_whole_weights(t.method)) {
     if (has_fp32_adapters(t)) return StateFormat::fp32;
     const bool half = t.precision == Precision::fp16_amp || t.precision == Precision::fp16;
@@ -176,6 +232,8 @@ Problems check_request(const PlanRequest& request) {
   if (request.layout) refuse_unsupported(layout_choices(*request.layout), problems);
   check_base_weights(request.training, problems);
   check_trainable_layers(request.training, problems);
+  check_fsdp(request, problems);
+  check_offload(request, problems);
   check_ranks(request, problems);
   check_global_batch(request, problems);
   return problems;
@@ -183,7 +241,8 @@ Problems check_request(const PlanRequest& request) {
 
 PlanRequest resolve_defaults(PlanRequest request) {
   TrainingChoice& t = request.training;
-  if (!t.base_weights) t.base_weights = default_base_weights(t.method, t.precision);
+  if (!t.base_weights) t.base_weights = default_base_weights(t);
+  if (t.framework == FrameworkId::deepspeed) t.optimizer.master_weights = true;
   if (t.optimizer.states == StateFormat::factored) t.optimizer.states.reset();
   if (!t.optimizer.states) t.optimizer.states = default_states(t, *t.base_weights);
   if (!t.lora.dropout) t.lora.dropout = default_dropout(t.framework);

@@ -61,6 +61,7 @@ struct OptimizerChoice {
   bool paged = false;
   std::optional<bool> foreach;
   bool in_backward = false;
+  bool master_weights = false;  // an FP32 copy of trained 16-bit weights
 };
 
 struct LoraChoice {
@@ -137,6 +138,10 @@ struct HardwareChoice {
 struct LayoutChoice {
   std::int64_t dp = 1, zero = 0, tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1;
   bool sp = false;
+  // How fully sharded data parallelism runs; absent: as the framework does (sharding.hpp).
+  std::optional<std::int64_t> fsdp;  // 1: FullyShardedDataParallel, 2: fully_shard
+  std::optional<bool> reshard;       // a unit's weights go again after its forward
+  std::optional<bool> no_sync;       // gradients stay whole until the last pass of an accumulation
 };
 
 struct PlanRequest {
@@ -170,6 +175,7 @@ inline constexpr IntegerRange kSequenceLength{1, 16'777'216};
 inline constexpr IntegerRange kMicroBatch{1, 65'536};
 inline constexpr IntegerRange kGlobalBatch{1, 16'777'216};
 inline constexpr IntegerRange kLoraRank{1, 65'536};
+inline constexpr IntegerRange kFsdpVersion{1, 2};
 inline constexpr IntegerRange kGpuCount{1, 131'072};
 inline constexpr IntegerRange kParameters{1'000'000, 100'000'000'000'000};
 inline constexpr IntegerRange kLayers{1, 10'000};

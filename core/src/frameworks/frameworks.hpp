@@ -5,7 +5,8 @@
 
 namespace vramplan {
 
-[[nodiscard]] FrameworkSwitches transformers_switches(const TrainingChoice& training, bool sharded);
+[[nodiscard]] FrameworkSwitches transformers_switches(const TrainingChoice& training, const Sharding& sharding);
+[[nodiscard]] FrameworkSwitches deepspeed_switches(const TrainingChoice& training, const Sharding& sharding);
 [[nodiscard]] FrameworkSwitches torchtune_switches(const TrainingChoice& training);
 
 }  // namespace vramplan

@@ -2,6 +2,14 @@
 #include "vramplan/states.hpp"
 
 namespace vramplan {
+namespace {
+
+// GPTQ's scales and zeros, and LLM.int8's, are tensors of the module.
+bool shares_constants(WeightFormat base) {
+  return base != WeightFormat::nf4 && base != WeightFormat::nf4_dq && base != WeightFormat::fp4;
+}
+
+}  // namespace
 
 void add_weights(Contributions& out, const Inventory& n, const TrainingChoice& training, const StateTypes& types,
                  const Sharding& sharding) {
@@ -9,6 +17,11 @@ void add_weights(Contributions& out, const Inventory& n, const TrainingChoice& t
   const auto stored = [&](Component component, std::string_view name, Params count, ElementType type) {
     if (count.value > 0) out.add({component, bytes_per_element(type), {{name, count.value}}, ranks});
   };
+  // A 4-bit module keeps its constants beside its weight, as no parameter of its own (bitsandbytes/nn/modules.py,
+  // Params4bit.quant_state): sharding and offload pass them by.
+  if (is_quantized(types.base))
+    add_quantization_constants(out, n, types.base, shares_constants(types.base) ? ranks : 1);
+  if (sharding.host_weights) return;
   if (training.method == Method::full) {
     stored(Component::weights, "P", n.total, types.weights);
     return;
@@ -21,12 +34,25 @@ void add_weights(Contributions& out, const Inventory& n, const TrainingChoice& t
              {{"P_linear", divide_up(saturating_multiply(frozen_linear.value, format.bytes), format.elements)}},
              ranks});
     stored(Component::frozen_weights, "P_other", n.leftovers, types.leftovers);
-    add_quantization_constants(out, n, types.base, ranks);
   } else {
     stored(Component::frozen_weights, "P_frozen", n.total - n.trained_base, types.weights);
     stored(Component::weights, "P_trained", n.trained_base, types.weights);
   }
   stored(Component::adapters, "P_adapter", n.adapters, types.adapters);
+}
+
+// DeepSpeed clones FP32 weights too (zero/stage_1_and_2.py, single_partition_of_fp32_groups).
+void add_master_weights(Contributions& out, const Inventory& n, const TrainingChoice& training, const StateTypes& types,
+                        const Sharding& sharding) {
+  if (!training.optimizer.master_weights || sharding.host_states) return;
+  const bool clones = sharding.engine == Engine::deepspeed && sharding.stage > 0;
+  const auto copied = [&](std::string_view name, Params count, ElementType type) {
+    if ((bytes_per_element(type) != 2 && !clones) || count.value == 0) return;
+    out.add(
+        {Component::master_weights, bytes_per_element(ElementType::fp32), {{name, count.value}}, sharding.optimizer});
+  };
+  copied("P_trained", n.trained_base, types.weights);
+  copied("P_adapter", n.adapters, types.adapters);
 }
 
 }  // namespace vramplan
