@@ -45,6 +45,14 @@ OrderedJson component_rows(const std::vector<ComponentRow>& rows) {
   return out;
 }
 
+OrderedJson host_memory(const Report& r) {
+  OrderedJson parts = OrderedJson::array();
+  for (const auto& [component, bytes] : r.host_components) {
+    parts.push_back({{"id", name_of(component)}, {"bytes", bytes.value}});
+  }
+  return {{"per_node_bytes", r.host_memory_per_node.value}, {"components", std::move(parts)}};
+}
+
 OrderedJson layers(const std::vector<LayerRow>& rows) {
   OrderedJson out = OrderedJson::array();
   for (const LayerRow& row : rows)
@@ -213,7 +221,8 @@ OrderedJson training(const TrainingChoice& t) {
             {"states", or_null(t.optimizer.states)},
             {"paged", t.optimizer.paged},
             {"foreach", or_null(t.optimizer.foreach)},
-            {"in_backward", t.optimizer.in_backward}}},
+            {"in_backward", t.optimizer.in_backward},
+            {"master_weights", t.optimizer.master_weights}}},
           {"lora", lora(t.lora)},
           {"sequence_length", t.sequence_length},
           {"micro_batch", t.micro_batch},
@@ -237,8 +246,17 @@ OrderedJson training(const TrainingChoice& t) {
 }
 
 OrderedJson layout(const LayoutChoice& l) {
-  return {{"dp", l.dp}, {"zero", l.zero}, {"tp", l.tp}, {"sp", l.sp},
-          {"pp", l.pp}, {"vpp", l.vpp},   {"cp", l.cp}, {"ep", l.ep}};
+  return {{"dp", l.dp},
+          {"zero", l.zero},
+          {"tp", l.tp},
+          {"sp", l.sp},
+          {"pp", l.pp},
+          {"vpp", l.vpp},
+          {"cp", l.cp},
+          {"ep", l.ep},
+          {"fsdp", or_null(l.fsdp)},
+          {"reshard", or_null(l.reshard)},
+          {"no_sync", or_null(l.no_sync)}};
 }
 
 }  // namespace
@@ -272,7 +290,7 @@ OrderedJson write_report(const Report& r, const Json& document, std::string_view
           {"model", model(r)},
           {"memory", memory(r)},
           {"timeline", timeline(r.timeline)},
-          {"host_memory", {{"per_node_bytes", r.host_memory_per_node.value}}},
+          {"host_memory", host_memory(r)},
           {"fit", fit(r.fit)},
           {"speed", nullptr},
           {"suggestions",

@@ -114,6 +114,7 @@ OptimizerChoice read_optimizer(const Json& value, const std::string& pointer, Pr
   reader.boolean("paged", optimizer.paged);
   reader.boolean("foreach", optimizer.foreach);
   reader.boolean("in_backward", optimizer.in_backward);
+  reader.boolean("master_weights", optimizer.master_weights);
   reader.finish();
   return optimizer;
 }
@@ -324,6 +325,9 @@ LayoutChoice read_layout(const Json& value, const std::string& pointer, Problems
   reader.integer("vpp", layout.vpp, limits::kGpuCount);
   reader.integer("cp", layout.cp, limits::kGpuCount);
   reader.integer("ep", layout.ep, limits::kGpuCount);
+  reader.integer("fsdp", layout.fsdp, limits::kFsdpVersion);
+  reader.boolean("reshard", layout.reshard);
+  reader.boolean("no_sync", layout.no_sync);
   reader.finish();
   return layout;
 }
@@ -345,6 +349,7 @@ std::vector<std::string_view> compared_fields(const Problem& problem) {
   if (at.starts_with("/training/generation")) {
     return {at, "/training/objective", "/training/sequence_length", "/training/global_batch", "/training/micro_batch"};
   }
+  if (problem.code == ProblemCode::inconsistent) return {at, "/layout", "/training/framework"};
   return {at, "/training/method"};
 }
 

@@ -33,6 +33,7 @@ Trust trust_of(Component component) {
     case Component::activations_adapter: return {Certainty::modelled, "peft-lora"};
     case Component::quantization_constants:
     case Component::dequantized_weights: return {Certainty::exact, "bitsandbytes-functional"};
+    case Component::master_weights: return {Certainty::exact, "pytorch-optim"};
     case Component::optimizer_states:
     case Component::optimizer_temporaries: return {Certainty::modelled, "pytorch-optim"};
     case Component::buffers: return {Certainty::exact, "pytorch-autograd"};
@@ -58,6 +59,12 @@ Trust trust_of(Component component) {
     case Component::working_memory: return {Certainty::modelled, "transformers-modeling"};
   }
   return {Certainty::modelled, "pytorch-autograd"};
+}
+
+// What the engine of data parallelism decides.
+constexpr std::string_view kDeepspeedSource = "deepspeed-zero";
+bool is_sharding(Component c) {
+  return c == Component::master_weights || c == Component::gathered_parameters || c == Component::communication_buffers;
 }
 
 bool same_shape(const Contribution& a, const Contribution& b) {
@@ -180,8 +187,10 @@ MemoryEstimate estimate_memory(const Step& step, const Gpu* gpu) {
 std::vector<ComponentRow> breakdown(const Step& step, Event event) {
   const std::vector<Contribution> all = step.contributions(event);
   std::vector<ComponentRow> rows;
+  const bool deepspeed = step.run().sharding.engine == Engine::deepspeed;
   for (std::size_t i = 0; i < kComponentCount; ++i) {
     ComponentRow row = row_of(static_cast<Component>(i), all);
+    if (deepspeed && is_sharding(row.component)) row.source = kDeepspeedSource;
     if (row.bytes.value != 0) rows.push_back(std::move(row));
   }
   return rows;

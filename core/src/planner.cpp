@@ -151,15 +151,14 @@ void warn_about_hardware(const Resolved& r, bool layout_given, std::vector<Warni
   }
 }
 
-// Paged optimizer states live in host memory, and so do offloaded checkpoints.
-Bytes host_memory(const Step& step, std::int64_t per_node) {
-  const Bytes checkpoints = step.offloaded_checkpoints() * per_node;
-  Run run = step.run();
-  if (!run.training.optimizer.paged) return checkpoints;
-  run.training.optimizer.paged = false;
-  Contributions states;
-  add_optimizer_states(states, run.inventory, run.training, run.framework, run.types, run.sharding);
-  return checkpoints + states.total() * per_node;
+// All ranks of a node together.
+void add_host_memory(const Step& step, std::int64_t per_node, Report& report) {
+  Composition sum;
+  for (const Contribution& c : step.host_memory()) sum[c.component] += c.bytes() * per_node;
+  for (std::size_t i = 0; i < kComponentCount; ++i) {
+    if (sum.bytes[i].value != 0) report.host_components.emplace_back(static_cast<Component>(i), sum.bytes[i]);
+  }
+  report.host_memory_per_node = sum.total();
 }
 
 std::vector<Change> changes_of(const Resolved& r, const MemoryEstimate& now) {
@@ -210,7 +209,7 @@ Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue) {
   const std::int64_t count = ranks_of(r.layout);
   const std::int64_t per_node = r.request.hardware && r.request.hardware->per_node ? *r.request.hardware->per_node
                                                                                    : std::min<std::int64_t>(count, 8);
-  report.host_memory_per_node = host_memory(step, per_node);
+  add_host_memory(step, per_node, report);
   if (r.gpu != nullptr) report.fit = judge(report.memory.device, usable_bytes(*r.gpu));
   SuggestionQuery query;
   query.precision = r.request.training.precision;

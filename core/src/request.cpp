@@ -39,12 +39,14 @@ bool trains_whole_weights(Method method) {
   return method == Method::full || method == Method::freeze || method == Method::galore || method == Method::lomo;
 }
 
-// FP16 weights can carry adapters; trained themselves they need loss scaling that no framework here gives them.
+// FP16 weights can carry adapters; trained themselves they need loss scaling that DeepSpeed alone gives them here.
 Choice base_weights(const TrainingChoice& t) {
   using enum WeightFormat;
   Choice choice =
       one_of("/training/base_weights", t.base_weights, {fp32, bf16, fp16, int8, nf4, nf4_dq, fp4, int4_gptq});
-  if (t.base_weights == fp16 && trains_whole_weights(t.method)) choice.supported = false;
+  if (t.base_weights == fp16 && trains_whole_weights(t.method) && t.framework != FrameworkId::deepspeed) {
+    choice.supported = false;
+  }
   // Its fused functions dequantize NF4; other formats go through other code.
   const bool other_format =
       t.base_weights == fp32 || t.base_weights == int8 || t.base_weights == fp4 || t.base_weights == int4_gptq;
@@ -64,7 +66,8 @@ Choice method(const TrainingChoice& t) {
 // switch.
 Choice kernels(const TrainingChoice& t) {
   switch (t.framework) {
-    case FrameworkId::transformers: return one_of("/training/kernels", t.kernels, {Kernels::eager, Kernels::fused});
+    case FrameworkId::transformers:
+    case FrameworkId::deepspeed: return one_of("/training/kernels", t.kernels, {Kernels::eager, Kernels::fused});
     case FrameworkId::liger:
     case FrameworkId::unsloth: return one_of("/training/kernels", t.kernels, {Kernels::fused});
     default: return one_of("/training/kernels", t.kernels, {Kernels::eager});
@@ -78,14 +81,10 @@ Choice cross_entropy(const TrainingChoice& t) {
   return one_of("/training/cross_entropy", t.cross_entropy, {full_logits, chunked});
 }
 
-// Unsloth leaves what is not quantized as it is; it offloads checkpoints anyway.
+// Unsloth leaves what is not quantized as it is.
 Choice kbit_upcast(const TrainingChoice& t) {
-  return t.framework == FrameworkId::unsloth ? only_off("/training/kbit_upcast", t.kbit_upcast.value_or(false))
-                                             : Choice{"/training/kbit_upcast", std::string(), true};
-}
-Choice offloaded_activations(const TrainingChoice& t) {
-  Choice choice = only_off("/training/offload/activations", t.offload.activations);
-  if (t.framework == FrameworkId::unsloth && t.recompute == Recompute::full) choice.supported = true;
+  Choice choice = only_off("/training/kbit_upcast", t.kbit_upcast.value_or(false));
+  if (t.framework != FrameworkId::unsloth) choice.supported = true;
   return choice;
 }
 
@@ -113,6 +112,20 @@ Choice modules_to_save(const TrainingChoice& t) {
   return {"/training/lora/modules_to_save", std::string(first), none || peft};
 }
 
+// Without the parameters, DeepSpeed alone moves states; FSDP's CPUOffload takes them along with the parameters.
+Choice offload_optimizer(const TrainingChoice& t) {
+  Choice choice = only_off("/training/offload/optimizer", t.offload.optimizer);
+  if (t.framework == FrameworkId::deepspeed || t.offload.parameters) choice.supported = true;
+  return choice;
+}
+
+// The inputs of checkpointed blocks; everything that autograd saves is not modelled.
+Choice offload_activations(const TrainingChoice& t) {
+  Choice choice = only_off("/training/offload/activations", t.offload.activations);
+  if (t.recompute == Recompute::full) choice.supported = true;
+  return choice;
+}
+
 // What the planner models today. Everything else of the contract is read, and refused by name.
 std::vector<Choice> training_choices(const TrainingChoice& t) {
   return {
@@ -120,7 +133,8 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
       modules_to_save(t),
       method(t),
       one_of("/training/framework", t.framework,
-             {FrameworkId::transformers, FrameworkId::liger, FrameworkId::unsloth, FrameworkId::torchtune}),
+             {FrameworkId::transformers, FrameworkId::liger, FrameworkId::unsloth, FrameworkId::torchtune,
+              FrameworkId::deepspeed}),
       one_of("/training/precision", t.precision,
              {Precision::fp32, Precision::bf16_amp, Precision::bf16, Precision::fp16_amp}),
       base_weights(t),
@@ -135,9 +149,8 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
       kernels(t),
       kbit_upcast(t),
       only_off("/training/compile", t.compile),
-      only_off("/training/offload/optimizer", t.offload.optimizer),
-      only_off("/training/offload/parameters", t.offload.parameters),
-      offloaded_activations(t),
+      offload_optimizer(t),
+      offload_activations(t),
   };
 }
 
@@ -236,10 +249,46 @@ void check_generation(const PlanRequest& request, Problems& problems) {
   }
 }
 
-WeightFormat default_base_weights(FrameworkId framework, Method method, Precision precision) {
-  const bool mixed = precision == Precision::bf16_amp || precision == Precision::fp16_amp;
+// `field` and `other` are named as the page knows them.
+void check_inconsistent(bool wrong, std::string pointer, std::string field, std::string other, Problems& problems) {
+  if (!wrong) return;
+  problems.push_back(
+      {ProblemCode::inconsistent, std::move(pointer), {{"field", std::move(field)}, {"other", std::move(other)}}});
+}
+
+// Fields of the layout that only mean something for FSDP.
+void check_fsdp(const PlanRequest& request, Problems& problems) {
+  if (!request.layout) return;
+  const LayoutChoice& layout = *request.layout;
+  const bool deepspeed = request.training.framework == FrameworkId::deepspeed;
+  if (!deepspeed && layout.zero >= 2) return;
+  const char* other = deepspeed ? "framework" : "layout.zero";
+  check_inconsistent(layout.fsdp.has_value(), "/layout/fsdp", "layout.fsdp", other, problems);
+  check_inconsistent(layout.reshard.has_value(), "/layout/reshard", "layout.reshard", other, problems);
+  check_inconsistent(layout.no_sync.has_value(), "/layout/no_sync", "layout.no_sync", other, problems);
+}
+
+// What is offloaded must be divided, be it over one rank under DeepSpeed.
+void check_offload(const PlanRequest& request, Problems& problems) {
+  if (!request.layout) return;
+  const LayoutChoice& layout = *request.layout;
+  const TrainingChoice& t = request.training;
+  const bool deepspeed = t.framework == FrameworkId::deepspeed;
+  const bool divides_weights = deepspeed ? layout.zero == 3 : layout.zero >= 2 && layout.dp > 1;
+  check_inconsistent(t.offload.optimizer && layout.zero == 0, "/training/offload/optimizer", "offload.optimizer",
+                     "layout.zero", problems);
+  check_inconsistent(t.offload.parameters && !divides_weights, "/training/offload/parameters", "offload.parameters",
+                     "layout.zero", problems);
+}
+
+WeightFormat default_base_weights(const TrainingChoice& t) {
+  const Method method = t.method;
+  const Precision precision = t.precision;
+  // DeepSpeed's engine turns weights into 16 bits, trained ones too.
+  const bool mixed =
+      t.framework != FrameworkId::deepspeed && (precision == Precision::bf16_amp || precision == Precision::fp16_amp);
   // Unsloth loads with double quantization (unsloth/models/llama.py).
-  if (method == Method::qlora) return framework == FrameworkId::unsloth ? WeightFormat::nf4_dq : WeightFormat::nf4;
+  if (method == Method::qlora) return t.framework == FrameworkId::unsloth ? WeightFormat::nf4_dq : WeightFormat::nf4;
   if (precision == Precision::fp32) return WeightFormat::fp32;
   // Mixed precision keeps FP32 weights where an optimizer updates them; frozen ones have no need of it.
   if (mixed && trains_whole_weights(method)) return WeightFormat::fp32;
@@ -261,7 +310,7 @@ bool has_fp32_adapters(const TrainingChoice& t) { return has_trainer(t.framework
 
 // States take the type of the weights they belong to. `base` is resolved.
 StateFormat default_states(const TrainingChoice& t, WeightFormat base) {
-  if (t.optimizer.name == OptimizerName::adafactor) return StateFormat::fp32;
+  if (t.optimizer.name == OptimizerName::adafactor || t.optimizer.master_weights) return StateFormat::fp32;
   if (!trains_whole_weights(t.method)) {
     if (has_fp32_adapters(t)) return StateFormat::fp32;
     const bool half = t.precision == Precision::fp16_amp || t.precision == Precision::fp16;
@@ -279,6 +328,8 @@ Problems check_request(const PlanRequest& request) {
   if (request.layout) refuse_unsupported(layout_choices(*request.layout), problems);
   check_base_weights(request.training, problems);
   check_trainable_layers(request.training, problems);
+  check_fsdp(request, problems);
+  check_offload(request, problems);
   check_ranks(request, problems);
   check_global_batch(request, problems);
   check_reference(request.training, problems);
@@ -288,7 +339,8 @@ Problems check_request(const PlanRequest& request) {
 
 PlanRequest resolve_defaults(PlanRequest request) {
   TrainingChoice& t = request.training;
-  if (!t.base_weights) t.base_weights = default_base_weights(t.framework, t.method, t.precision);
+  if (!t.base_weights) t.base_weights = default_base_weights(t);
+  if (t.framework == FrameworkId::deepspeed) t.optimizer.master_weights = true;
   if (t.optimizer.states == StateFormat::factored) t.optimizer.states.reset();
   if (!t.optimizer.states) t.optimizer.states = default_states(t, *t.base_weights);
   if (!t.lora.dropout) t.lora.dropout = default_dropout(t.framework);

@@ -14,17 +14,30 @@ bool runs_reference(const TrainingChoice& t) {
   return t.reference == Reference::model || t.reference == Reference::adapters_off;
 }
 
+// FSDP's mixed precision gathers weights, and reduces gradients, in the type of the matrix products.
+bool gathers_in_compute_type(const Run& run) { return run.framework.autocast && run.sharding.gathers; }
+ElementType working_type(const Run& run) {
+  return gathers_in_compute_type(run) ? run.types.compute : run.types.weights;
+}
+
+// New gradients are added to those of earlier passes, or copied into a bucket, one by one. FSDP1 joins those of a unit
+// first, and FSDP2 reduces a unit's at once unless reduction waits.
+bool drops_gradients(const Sharding& sharding, bool accumulates) {
+  if (sharding.engine == Engine::deepspeed && sharding.stage >= 2) return true;
+  if (!accumulates || sharding.engine == Engine::fsdp1) return false;
+  return sharding.engine == Engine::fsdp2 ? sharding.defers_reduction : true;
+}
+
 BlockContext context_of(const Run& run, bool trained_layer) {
   BlockContext c;
-  const bool sharded = run.sharding.weights > 1;
-  const ElementType working = run.framework.autocast && sharded ? run.types.compute : run.types.weights;
+  const ElementType working = working_type(run);
   c.model = run.model;
   c.framework = run.framework;
   c.sequence_length = run.training.sequence_length;
   c.rank = run.training.lora.rank;
   c.compute = run.types.compute;
   c.weights = working;
-  c.leftovers = run.framework.autocast && sharded ? run.types.compute : run.types.leftovers;
+  c.leftovers = gathers_in_compute_type(run) ? run.types.compute : run.types.leftovers;
   c.residual = c.leftovers;
   c.gradients = working;
   c.quantized = is_quantized(run.types.base);
@@ -34,8 +47,7 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.trains_embedding = trains_outside(run.training, Module::embedding);
   c.trains_head = trains_outside(run.training, Module::head);
   c.trains_norms = c.trains_base;
-  // Sharded gradients of a pass are made whole and reduced before they are added.
-  c.accumulates = run.accumulation_steps > 1 && run.sharding.gradients == 1;
+  c.accumulates = drops_gradients(run.sharding, run.accumulation_steps > 1);
   c.gradient_enters = trained_layer;
   c.attention = run.training.attention;
   c.adapter = {run.adapter_targets, run.training.lora.dropout.value_or(0) > 0, method == Method::dora,
@@ -74,12 +86,14 @@ std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
   const Dim first_trained = first_trained_layer(run, layers);
   const bool checkpointed = run.training.recompute == Recompute::full;
   Dim first = 0;
-  for (const LayerGroup& group : run.model->groups) {
+  for (std::size_t i = 0; i < run.model->groups.size(); ++i) {
+    const LayerGroup& group = run.model->groups[i];
     const auto push = [&](Dim at, Dim count, bool trained, bool gradient_enters) {
       if (count == 0) return;
       BlockContext context = context_of(run, trained);
       context.gradient_enters = gradient_enters;
-      stacks.push_back({at, count, trained, walked(block_graph(context, group, checkpointed && trained))});
+      stacks.push_back(
+          {at, count, trained, walked(block_graph(context, group, checkpointed && trained)), run.inventory.layers[i]});
     };
     const Dim frozen = std::clamp<Dim>(first_trained - first, 0, group.count);
     push(first, frozen, false, false);
@@ -198,19 +212,6 @@ void add_others(Contributions& out, const Run& run) {
              1,
              2});
   }
-  // DistributedDataParallel keeps the gradients a second time, in its buckets
-  // (torch/csrc/distributed/c10d/reducer.cpp).
-  if (run.layout.dp > 1 && run.layout.zero == 0) {
-    out.add({Component::communication_buffers,
-             bytes_per_element(run.types.weights),
-             {{"P_trained", run.inventory.trained_base.value}}});
-    out.add({Component::communication_buffers,
-             bytes_per_element(run.types.adapters),
-             {{"P_adapter", run.inventory.adapters.value}}});
-    out.add({Component::communication_buffers,
-             bytes_per_element(run.types.leftovers),
-             {{"P_copy", run.inventory.copies.value}}});
-  }
 }
 
 std::int64_t accumulation_steps(const TrainingChoice& t, const LayoutChoice& layout, BatchSize batch) {
@@ -221,10 +222,28 @@ std::int64_t accumulation_steps(const TrainingChoice& t, const LayoutChoice& lay
 
 void set_size(Run& run, const LayoutChoice& layout, BatchSize batch) {
   run.layout = layout;
-  run.sharding = sharding_of(layout);
+  run.sharding = sharding_of(run.training, layout);
   run.accumulation_steps = accumulation_steps(run.training, layout, batch);
   run.training.micro_batch = batch.micro_batch;
   run.training.sequence_length = batch.sequence_length;
+}
+
+// DeepSpeed's stage 3 fetches module by module and the next ones in advance. A module stays when it is needed again
+// within a distance: the last layers from forward to backward, and a layer from its recompute to its backward
+// (deepspeed/runtime/zero/partitioned_param_coordinator.py, fetch_sub_module and __params_to_release).
+constexpr Params kReuseDistance{1'000'000'000};  // stage3_max_reuse_distance, elements
+
+// Layers of which no more lies between forward and backward than the distance; what does is met twice.
+Dim layers_within_reuse(const Run& run, const std::vector<LayerStack>& stacks) {
+  Params between(saturating_multiply(run.model->vocab_size, run.model->hidden_size));
+  Dim layers = 0;
+  for (auto stack = stacks.rbegin(); stack != stacks.rend(); ++stack) {
+    for (Dim i = 0; i < stack->count; ++i, ++layers) {
+      if (between * 2 >= kReuseDistance) return layers;
+      between += stack->parameters;
+    }
+  }
+  return layers;
 }
 
 void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize batch) {
@@ -242,7 +261,9 @@ void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize ba
 
 Form form_of(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
              BatchSize batch) {
-  Form form{sharding_of(layout).weights > 1, accumulation_steps(training, layout, batch) > 1, 0};
+  const Sharding sharding = sharding_of(training, layout);
+  const bool accumulates = accumulation_steps(training, layout, batch) > 1;
+  Form form{sharding.engine, sharding.gathers, drops_gradients(sharding, accumulates), 0};
   for (const LayerGroup& group : model.groups) {
     for (const Mixer& mixer : group.mixers) {
       const auto* attention = std::get_if<Attention>(&mixer);
@@ -260,7 +281,7 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
   run.model = &model;
   run.training = training;
   set_size(run, layout, {training.micro_batch, training.sequence_length});
-  run.framework = switches_for(training, run.sharding.weights > 1);
+  run.framework = switches_for(training, run.sharding);
   run.types = state_types(training, run.framework);
   const std::vector<ParameterGroup> groups = groups_for(model, training.objective);
   run.inventory = take_inventory(model, training, groups);
@@ -276,6 +297,7 @@ Step::Step(const Run& run)
       stacks_(stacks_of(run, layers_of(*run.model))),
       reference_(reference_of(run)),
       layers_(layers_of(*run.model)) {
+  reused_layers_ = layers_within_reuse(run_, stacks_);
   const BlockContext context = context_of(run_, true);
   has_window_mask_ = any_window_mask(context);
   stream_bytes_ = bytes_per_element(context.residual);
@@ -304,19 +326,28 @@ BatchSize Step::batch() const {
 }
 
 void Step::fill_lists() {
-  for (Contributions* list : {&weights_, &states_, &gradients_, &temporaries_, &others_}) list->clear();
+  for (Contributions* list : {&weights_, &states_, &gradients_, &kept_, &temporaries_, &buffers_, &others_}) {
+    list->clear();
+  }
   add_weights(weights_, run_.inventory, run_.training, run_.types, run_.sharding);
   if (run_.training.reference == Reference::model) {
     add_reference_weights(weights_, run_.inventory, run_.types, run_.sharding);
   }
+  add_master_weights(states_, run_.inventory, run_.training, run_.types, run_.sharding);
   add_optimizer_states(states_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
   add_gradients(gradients_, run_.inventory, run_.types, run_.sharding);
+  add_gradients_between_passes(kept_, run_.inventory, run_.types, run_.sharding, working_type(run_));
   add_optimizer_temporaries(temporaries_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
+  const ZeroSizes sizes = zero_sizes(run_.sharding, run_.model->hidden_size);
+  add_backward_buffers(buffers_, run_.inventory, run_.types, run_.sharding, sizes);
   add_others(others_, run_);
+  add_standing_buffers(others_, run_.inventory, run_.types, run_.sharding, sizes);
   weights_bytes_ = weights_.total();
   states_bytes_ = states_.total();
   gradients_bytes_ = gradients_.total();
+  kept_bytes_ = kept_.total();
   temporaries_bytes_ = temporaries_.total();
+  buffers_bytes_ = buffers_.total();
   others_bytes_ = others_.total();
 }
 
@@ -356,57 +387,148 @@ std::vector<Event> Step::events() const {
 }
 
 // Gradients that are complete before the event runs, in the order in which backward makes them: head, layers from the
-// last, embedding.
+// last, embedding. Those of FSDP's root unit stay whole until the embedding has its own; the others' shards take the
+// type of the weights that they belong to.
 template <class Sink>
 void Step::describe_gradients_done(Event event, Sink& sink) const {
   if (event.kind == EventKind::backward_head) return;
-  const std::int64_t ranks = run_.sharding.gradients;
-  sink.term(kGradients, 1, ranks, 1, Factor{"G_head", head_.profile.parameter_gradients.value});
+  const Sharding& sharding = run_.sharding;
+  const std::int64_t ranks = sharding.gradients;
+  sink.term(kGradients, 1, sharding.is_fsdp() ? 1 : ranks, 1,
+            Factor{"G_head", head_.profile.parameter_gradients.value});
+  if (sharding.host_gradients) return;
+  const bool trains_base = run_.inventory.trained_base.value > 0;
+  const std::int64_t widened =
+      trains_base ? bytes_per_element(run_.types.weights) / bytes_per_element(working_type(run_)) : 1;
   for (const LayerStack& stack : stacks_) {
     const Dim end = stack.first + stack.count;
     const Dim done = event.kind == EventKind::backward_embedding
                          ? stack.count
                          : std::clamp<Dim>(end - 1 - event.layer, 0, stack.count);
-    sink.term(kGradients, 1, ranks, done, Factor{"G_layer", stack.block.profile.parameter_gradients.value});
+    sink.term(kGradients, widened, ranks, done, Factor{"G_layer", stack.block.profile.parameter_gradients.value});
   }
 }
 
 template <class Sink>
 void Step::describe_gradients(Event event, Sink& sink) const {
-  const bool complete = event.kind == EventKind::gradient_reduction || event.kind == EventKind::optimizer_step;
+  const Sharding& s = run_.sharding;
+  const bool zero_2_or_3 = s.engine == Engine::deepspeed && s.stage >= 2;
   const bool before_first_pass = event.kind == EventKind::reference_forward && !reference_runs_last();
-  const bool from_last_pass =
-      run_.accumulation_steps > 1 && !before_first_pass && (is_forward(event.kind) || is_backward(event.kind));
-  if (complete || from_last_pass) {
+  const bool in_pass = !before_first_pass && (is_forward(event.kind) || is_backward(event.kind));
+  const bool from_last_pass = run_.accumulation_steps > 1 && in_pass;
+  if (event.kind == EventKind::optimizer_step) {
     sink.list(gradients_, gradients_bytes_);
+  } else if (event.kind == EventKind::gradient_reduction) {
+    const bool whole = s.engine == Engine::deepspeed;
+    sink.list(whole ? kept_ : gradients_, whole ? kept_bytes_ : gradients_bytes_);
+  } else if (zero_2_or_3) {
+    // Stage 3 has one place for all gradients of the rank; stage 2 makes a new one in each pass and adds it to the
+    // last.
+    if (s.stage == 3 || from_last_pass) sink.list(kept_, kept_bytes_);
+    if (s.stage == 2 && is_backward(event.kind)) sink.list(gradients_, gradients_bytes_);
+  } else if (from_last_pass) {
+    sink.list(kept_, kept_bytes_);
   } else if (is_backward(event.kind)) {
     describe_gradients_done(event, sink);
   }
 }
 
-// Fully sharded weights: the unit that runs is gathered whole; the root unit (embedding, head, final norm) stays
-// gathered from forward to the end of backward (torch/distributed/fsdp/_runtime_utils.py).
+// What communication holds beside the gradients themselves.
+template <class Sink>
+void Step::describe_communication(Event event, Sink& sink) const {
+  constexpr Component kBuffers = Component::communication_buffers;
+  const Sharding& s = run_.sharding;
+  const bool reduces = event.kind == EventKind::gradient_reduction;
+  if (is_backward(event.kind) || (reduces && s.stage < 3)) sink.list(buffers_, buffers_bytes_);
+  if (reduces && s.engine == Engine::deepspeed && s.stage == 1 && !s.host_gradients) {
+    // The rank's part is copied out of the bucket, whose gradients have gone by then.
+    const std::int64_t trained = run_.inventory.trained().value;
+    const std::int64_t bucket = zero_sizes(s, run_.model->hidden_size).reduce_bucket;
+    const std::int64_t part = divide_up(trained, s.optimizer) - std::min(bucket, trained);
+    sink.term(kBuffers, bytes_per_element(run_.types.weights), 1, 1, Factor{"P_part", std::max<std::int64_t>(part, 0)});
+  }
+  // FSDP2 drops the input of a reduction when the next one starts (_fully_shard/_fsdp_param_group.py, post_backward).
+  const bool runs_back = event.kind == EventKind::backward_block || event.kind == EventKind::recompute_block;
+  if (s.engine == Engine::fsdp2 && s.gathers && runs_back && event.layer + 1 < layers_) {
+    sink.term(kBuffers, 1, 1, 1, Factor{"G_layer", stack_of(event.layer + 1).block.profile.parameter_gradients.value});
+  }
+}
+
+// Elements of a unit, or bytes where they are packed.
+Factor Step::unit_of(Params elements) const {
+  if (!is_quantized(run_.types.base)) return {"P_layer", elements.value};
+  const BlockFormat format = storage_of(run_.types.base);
+  return {"P_layer", divide_up(saturating_multiply(elements.value, format.bytes), format.elements)};
+}
+
+// Whole layers of a stack under FSDP. Forward gathers the layer that runs (torch/distributed/fsdp/_runtime_utils.py);
+// FSDP2 copies it out of a buffer that lives until the next layer needs one (_fully_shard/_fsdp_param_group.py,
+// wait_for_unshard). Backward gathers the layer before in advance (BACKWARD_PRE); where adapters are units of their own
+// (peft/utils/other.py, fsdp_auto_wrap_policy) FSDP1 does so only when the layer's first adapter has had its turn.
+Dim Step::gathered_layers(const LayerStack& stack, Event event) const {
+  const Sharding& s = run_.sharding;
+  const auto holds = [&](Dim layer) { return layer >= stack.first && layer < stack.first + stack.count ? Dim{1} : 0; };
+  const bool second = s.engine == Engine::fsdp2;
+  const bool head = event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
+  if (!s.reshards) {
+    const Dim whole = head ? stack.count : is_block(event.kind) ? event.layer + 1 - stack.first : 0;
+    const Dim buffer = second && event.kind == EventKind::forward_block ? holds(event.layer) : 0;
+    return std::clamp<Dim>(whole, 0, stack.count) + buffer;
+  }
+  if (event.kind == EventKind::forward_block) return holds(event.layer) * (second ? 2 : 1);
+  if (event.kind == EventKind::forward_head) return second ? holds(layers_ - 1) : 0;
+  if (event.kind == EventKind::backward_head || event.kind == EventKind::reference_forward) return holds(layers_ - 1);
+  if (!is_block(event.kind)) return 0;
+  const bool in_advance = second || !has_adapters(run_);
+  return holds(event.layer) + (in_advance ? holds(event.layer - 1) : 0);
+}
+
+// The root unit (embedding, head, final norm) stays gathered from forward to the end of backward.
 template <class Sink>
 void Step::describe_sharded(Event event, Sink& sink) const {
-  if (run_.sharding.weights <= 1 || !(is_forward(event.kind) || is_backward(event.kind))) return;
+  if (!run_.sharding.gathers || !(is_forward(event.kind) || is_backward(event.kind))) return;
+  if (run_.sharding.engine == Engine::deepspeed) return describe_fetched(event, sink);
   const std::int64_t bytes = bytes_per_element(run_.types.compute);
   const bool second_root = event.kind == EventKind::reference_forward && reference_runs_last() &&
                            run_.training.reference == Reference::model;
   sink.term(Component::gathered_parameters, bytes, 1, second_root ? 2 : 1,
             Factor{"P_root", run_.inventory.outside_layers.value});
-  const Params layer = run_.inventory.largest_layer;
-  if (is_quantized(run_.types.base)) {
-    const BlockFormat format = storage_of(run_.types.base);
-    const std::int64_t packed = divide_up(saturating_multiply(layer.value, format.bytes), format.elements);
-    sink.term(Component::gathered_parameters, 1, 1, 1, Factor{"P_layer", packed});
+  for (const LayerStack& stack : stacks_) {
+    sink.term(Component::gathered_parameters, is_quantized(run_.types.base) ? 1 : bytes, 1,
+              gathered_layers(stack, event), unit_of(stack.parameters));
+  }
+}
+
+// DeepSpeed's stage 3: the module that runs, the next ones, and those that are needed again soon.
+template <class Sink>
+void Step::describe_fetched(Event event, Sink& sink) const {
+  constexpr Component kGathered = Component::gathered_parameters;
+  const bool packed = is_quantized(run_.types.base);
+  const std::int64_t bytes = bytes_per_element(run_.types.weights);
+  const std::int64_t each = packed ? 1 : bytes;
+  const Params fetch = run_.inventory.largest_fetch;
+  const Params in_advance(zero_sizes(run_.sharding, run_.model->hidden_size).prefetch_bucket);
+  sink.term(kGathered, each, 1, 1, unit_of(std::max(in_advance, fetch)));
+  if (is_block(event.kind)) {
+    const Params layer = stack_of(event.layer).parameters;
+    const bool stays = event.kind != EventKind::forward_block || event.layer >= layers_ - reused_layers_;
+    const Params most = std::max(fetch, Params(kReuseDistance.value / 2));
+    sink.term(kGathered, each, 1, 1, unit_of(stays ? std::min(layer, most) : fetch));
   } else {
-    sink.term(Component::gathered_parameters, bytes, 1, 1, Factor{"P_layer", layer.value});
+    sink.term(kGathered, bytes, 1, 1, Factor{"V", run_.model->vocab_size}, Factor{"h", run_.model->hidden_size});
+  }
+  const bool head = event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
+  const Dim below = head ? layers_ : std::max<Dim>(event.layer, 0);
+  for (const LayerStack& stack : stacks_) {
+    const Dim first = std::max(stack.first, layers_ - reused_layers_);
+    const Dim end = std::min(stack.first + stack.count, below);
+    sink.term(kGathered, each, 1, std::max<Dim>(end - first, 0), unit_of(stack.parameters));
   }
 }
 
 template <class Sink>
 void Step::describe_running(Event event, Sink& sink) const {
-  const Component gradients = run_.sharding.gradients > 1 ? Component::communication_buffers : kGradients;
+  const Component gradients = run_.sharding.gathers ? Component::communication_buffers : kGradients;
   switch (event.kind) {
     case EventKind::forward_embedding:
       return sink.moment(embedding_, embedding_.forward_with_grad, Phase::forward_with_grad, gradients);
@@ -441,14 +563,55 @@ Dim Step::not_offloaded(Event event, const LayerStack& stack) const {
   return own && (event.kind == EventKind::forward_block || event.layer + 1 == layers_) ? 1 : 0;
 }
 
-Bytes Step::offloaded_checkpoints() const {
-  if (!run_.framework.offloads_checkpoints) return {};
-  Bytes sum;
-  for (const LayerStack& stack : stacks_) {
-    const bool holds_last = stack.first + stack.count == layers_;
-    if (stack.trained) sum += stack.block.input * (stack.count - (holds_last ? 1 : 0));
+// Inputs of checkpointed blocks that are still on the GPU when they are offloaded: the newest wait for their copy
+// (max_fwd_stash_size of torchtune/training/_activation_offloading.py, which TRL took over).
+constexpr Dim kOffloadStash = 5;
+
+Dim Step::checkpoints_on_gpu(Event event) const {
+  if (!run_.training.offload.activations) return layers_;
+  const bool at_head = !is_block(event.kind);
+  const Dim newer = at_head ? 0 : is_forward(event.kind) ? 1 : layers_ - event.layer;  // the running block's, and later
+  return std::max<Dim>(kOffloadStash - newer, 0);
+}
+
+// What earlier layers have left for backward, and what later ones have not given up.
+template <class Sink>
+void Step::describe_kept(Event event, Sink& sink) const {
+  if (event.kind == EventKind::reference_forward && !reference_runs_last()) return;
+  const bool after_head = event.kind == EventKind::reference_forward;
+  if (after_head) sink.saved(head_, 1);
+  const bool forward = is_forward(event.kind);
+  const bool at_head = after_head || event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
+  const auto stream_term = [&](Component component, std::int64_t times) {
+    if (times == 0) return;
+    sink.term(component, stream_bytes_, 1, times, Factor{"b", batch().micro_batch},
+              Factor{"s", run_.training.sequence_length}, Factor{"h", run_.model->hidden_size});
+  };
+  Dim on_gpu = checkpoints_on_gpu(event);
+  for (auto stack = stacks_.rbegin(); stack != stacks_.rend(); ++stack) {
+    const Dim below = at_head                ? stack->count
+                      : is_block(event.kind) ? std::clamp<Dim>(event.layer - stack->first, 0, stack->count)
+                                             : 0;
+    if (!stack->trained) continue;
+    if (!checkpoints()) {
+      sink.saved(stack->block, below);
+      continue;
+    }
+    sink.pinned(stack->block, forward ? below : stack->count);
+    const bool own = is_block(event.kind) && event.layer >= stack->first && event.layer < stack->first + stack->count;
+    const bool kept = run_.framework.keeps_stream_in_backward && !forward;
+    const Dim above = kept && !at_head ? stack->count - below - (own ? 1 : 0) : 0;
+    const Dim waiting = std::min(below, on_gpu);
+    on_gpu -= waiting;
+    stream_term(Component::checkpoints, run_.framework.offloads_checkpoints ? not_offloaded(event, *stack)
+                                                                            : waiting + (own ? 1 : 0) + above);
+    stream_term(Component::activation_gradients, above);
+    if (forward && !after_head) {
+      sink.term(Component::autocast_weights, 1, 1, below,
+                Factor{"W_cast", stack->block.profile.cached_weight_copies.value});
+    }
   }
-  return sum;
+  if (event.kind == EventKind::recompute_block) stream_term(Component::activation_gradients, 1);
 }
 
 template <class Sink>
@@ -458,6 +621,7 @@ void Step::describe(Event event, Sink& sink) const {
   sink.list(states_, states_bytes_);
   sink.list(others_, others_bytes_);
   describe_gradients(event, sink);
+  describe_communication(event, sink);
   if (event.kind == EventKind::optimizer_step) sink.list(temporaries_, temporaries_bytes_);
   if (event.kind == EventKind::generation) return describe_generation(sink);
   if (!is_forward(event.kind) && !is_backward(event.kind)) return;
@@ -521,46 +685,26 @@ void Step::describe_generation(Sink& sink) const {
   }
 }
 
-// What earlier layers have left for backward, and what later ones have not given up.
-template <class Sink>
-void Step::describe_kept(Event event, Sink& sink) const {
-  if (event.kind == EventKind::reference_forward && !reference_runs_last()) return;
-  const bool after_head = event.kind == EventKind::reference_forward;
-  if (after_head) sink.saved(head_, 1);
-  const bool forward = is_forward(event.kind);
-  const bool at_head = after_head || event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
-  const auto stream_term = [&](Component component, std::int64_t times) {
-    if (times == 0) return;
-    sink.term(component, stream_bytes_, 1, times, Factor{"b", batch().micro_batch},
-              Factor{"s", run_.training.sequence_length}, Factor{"h", run_.model->hidden_size});
-  };
-  for (const LayerStack& stack : stacks_) {
-    const Dim below = at_head                ? stack.count
-                      : is_block(event.kind) ? std::clamp<Dim>(event.layer - stack.first, 0, stack.count)
-                                             : 0;
-    if (!stack.trained) continue;
-    if (!checkpoints()) {
-      sink.saved(stack.block, below);
-      continue;
-    }
-    sink.pinned(stack.block, forward ? below : stack.count);
-    const bool own = is_block(event.kind) && event.layer >= stack.first && event.layer < stack.first + stack.count;
-    const bool kept = run_.framework.keeps_stream_in_backward && !forward;
-    const Dim above = kept && !at_head ? stack.count - below - (own ? 1 : 0) : 0;
-    stream_term(Component::checkpoints,
-                run_.framework.offloads_checkpoints ? not_offloaded(event, stack) : below + (own ? 1 : 0) + above);
-    stream_term(Component::activation_gradients, above);
-    if (forward && !after_head) {
-      sink.term(Component::autocast_weights, 1, 1, below,
-                Factor{"W_cast", stack.block.profile.cached_weight_copies.value});
-    }
-  }
-  if (event.kind == EventKind::recompute_block) stream_term(Component::activation_gradients, 1);
-}
-
 Bytes Step::kept_per_layer(const LayerStack& stack) const {
   if (!stack.trained || run_.framework.offloads_checkpoints) return {};
   return checkpoints() ? stack.block.input : stack.block.saved;
+}
+
+Contributions Step::host_memory() const {
+  Contributions out;
+  add_host_memory(out, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding,
+                  run_.accumulation_steps > 1);
+  const bool all_but_last = run_.framework.offloads_checkpoints;
+  if (!all_but_last && !run_.training.offload.activations) return out;
+  Dim offloaded = all_but_last ? -1 : 0;
+  for (const LayerStack& stack : stacks_) offloaded += stack.trained ? stack.count : 0;
+  const Factor hidden{"h", run_.model->hidden_size};
+  out.add({Component::checkpoints,
+           stream_bytes_,
+           {{"b", batch().micro_batch}, {"s", run_.training.sequence_length}, hidden},
+           1,
+           offloaded});
+  return out;
 }
 
 Bytes Step::live(Event event) const {
@@ -589,7 +733,8 @@ Step::Highest Step::highest() const {
   if (generates()) consider({EventKind::generation});
   if (runs_reference()) consider({EventKind::reference_forward});
   for (const LayerStack& stack : stacks_) {
-    for (const Dim layer : {stack.first, stack.first + stack.count - 1}) {
+    const Dim last = stack.first + stack.count - 1;
+    for (const Dim layer : {stack.first, std::min(stack.first + 1, last), std::max(last - 1, stack.first), last}) {
       const auto i = static_cast<std::int32_t>(layer);
       consider({EventKind::forward_block, i});
       if (!stack.trained) continue;

@@ -16,7 +16,7 @@ FrameworkSwitches switches(FrameworkId framework, CrossEntropy loss, Kernels ker
   t.precision = precision;
   t.cross_entropy = loss;
   t.kernels = kernels;
-  return switches_for(t, false);
+  return switches_for(t, {});
 }
 
 // Head and loss alone, of a given width and vocabulary, everything in 16 bits.

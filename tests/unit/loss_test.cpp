@@ -80,11 +80,11 @@ TEST_CASE("a loss kernel that works in place keeps no log-softmax") {
 
 TEST_CASE("the Trainer's default optimizer has multi-tensor kernels up to 4.53 and the fused one since") {
   TrainingChoice t = training();
-  CHECK_FALSE(switches_for(t, false).foreach_optimizer);
+  CHECK_FALSE(switches_for(t, {}).foreach_optimizer);
   t.framework_version = Version{4, 53};
-  CHECK(switches_for(t, false).foreach_optimizer);
+  CHECK(switches_for(t, {}).foreach_optimizer);
   t.framework_version = Version{4, 54};
-  CHECK_FALSE(switches_for(t, false).foreach_optimizer);
+  CHECK_FALSE(switches_for(t, {}).foreach_optimizer);
   t.optimizer.foreach = true;
-  CHECK(switches_for(t, false).foreach_optimizer);
+  CHECK(switches_for(t, {}).foreach_optimizer);
 }

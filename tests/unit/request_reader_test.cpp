@@ -292,8 +292,6 @@ TEST_CASE("the contract's values that are not modelled are known and refused by 
       {"/training/attention", "flex"},
       {"/training/compile", true},
       {"/training/offload/optimizer", true},
-      {"/training/offload/parameters", true},
-      {"/training/offload/activations", true},
       {"/training/optimizer/in_backward", true},
       {"/layout/sp", true},
       {"/layout/vpp", 2},
@@ -352,6 +350,59 @@ TEST_CASE("method and base weights agree") {
   CHECK(problems_with("qlora", "nf4_dq") == Lines{});
   CHECK(problems_of(with("/training/method", "qlora")) == Lines{});
   CHECK(problems_of(with("/training/method", "freeze")) == Lines{"missing_field /training/trainable_layers"});
+}
+
+TEST_CASE("how FSDP runs is read, and refused where nothing is sharded by it") {
+  Json request = sound();
+  request["layout"].update({{"fsdp", 2}, {"reshard", false}, {"no_sync", true}});
+  const Result<PlanRequest> read = read_request(request);
+  REQUIRE(read.ok());
+  CHECK(read.value().layout->fsdp == 2);
+  CHECK(read.value().layout->reshard == false);
+  CHECK(read.value().layout->no_sync == true);
+  CHECK(problems_of(with("/layout/fsdp", 3)) == Lines{"out_of_range /layout/fsdp"});
+
+  request["layout"]["zero"] = 1;
+  CHECK(problems_of(request) ==
+        Lines{"inconsistent /layout/fsdp", "inconsistent /layout/no_sync", "inconsistent /layout/reshard"});
+  request = with("/training/framework", "deepspeed");
+  request["layout"]["fsdp"] = 1;
+  const Problem problem = problem_of(request);
+  CHECK(problem.pointer == "/layout/fsdp");
+  CHECK(argument(problem, "other") == "framework");
+}
+
+TEST_CASE("only what is divided can be offloaded") {
+  const auto problems_with = [](const char* framework, std::int64_t zero, const char* what) {
+    Json request = with("/training/framework", framework);
+    request["layout"]["zero"] = zero;
+    request["training"]["offload"] = {{what, true}};
+    return problems_of(request);
+  };
+  CHECK(problems_with("transformers", 3, "parameters") == Lines{});
+  CHECK(problems_with("transformers", 2, "parameters") == Lines{});
+  CHECK(problems_with("transformers", 0, "parameters") == Lines{"inconsistent /training/offload/parameters"});
+  CHECK(problems_with("deepspeed", 3, "parameters") == Lines{});
+  CHECK(problems_with("deepspeed", 2, "parameters") == Lines{"inconsistent /training/offload/parameters"});
+  CHECK(problems_with("deepspeed", 1, "optimizer") == Lines{});
+  CHECK(problems_with("deepspeed", 0, "optimizer") == Lines{"inconsistent /training/offload/optimizer"});
+  CHECK(problems_with("transformers", 3, "optimizer") == Lines{"not_supported /training/offload/optimizer"});
+  CHECK(problems_with("transformers", 0, "activations") == Lines{});
+  Json request = with("/training/offload", {{"activations", true}});
+  request["training"]["recompute"] = "none";
+  CHECK(problems_of(request) == Lines{"not_supported /training/offload/activations"});
+}
+
+TEST_CASE("DeepSpeed trains 16-bit weights beside an FP32 copy") {
+  const Result<PlanRequest> read = read_request(with("/training/framework", "deepspeed"));
+  REQUIRE(read.ok());
+  PlanRequest full = read.value();
+  full.training.method = Method::full;
+  const TrainingChoice t = resolve_defaults(full).training;
+  CHECK(t.base_weights == WeightFormat::bf16);
+  CHECK(t.optimizer.master_weights);
+  CHECK(t.optimizer.states == StateFormat::fp32);
+  CHECK(!resolve_defaults(read_request(sound()).value()).training.optimizer.master_weights);
 }
 
 TEST_CASE("layout, hardware and batch agree") {

@@ -15,7 +15,14 @@ export interface TrainingRequest {
   framework_version?: string | null;
   precision?: string;
   base_weights?: string;
-  optimizer?: { name?: string; states?: string; paged?: boolean; foreach?: boolean; in_backward?: boolean };
+  optimizer?: {
+    name?: string;
+    states?: string;
+    paged?: boolean;
+    foreach?: boolean;
+    in_backward?: boolean;
+    master_weights?: boolean;
+  };
   lora?: { rank?: number; targets?: string[]; dropout?: number; modules_to_save?: string[]; rslora?: boolean };
   sequence_length?: number;
   micro_batch?: number;
@@ -52,6 +59,9 @@ export interface PlanRequest {
     vpp?: number;
     cp?: number;
     ep?: number;
+    fsdp?: 1 | 2;
+    reshard?: boolean;
+    no_sync?: boolean;
   };
 }
 
@@ -158,7 +168,7 @@ export interface Report {
     stages: { stage: number; allocated: Estimate; reserved: Estimate; device: Estimate }[];
   };
   timeline?: TimelineEvent[];
-  host_memory?: { per_node_bytes: number };
+  host_memory?: { per_node_bytes: number; components?: { id: string; bytes: number }[] }; // offloaded or paged; components add up to it
   fit?: Fit | null; // null: no GPU chosen
   speed?: null;
   // not_fitting: GPUs that are left out, and why (i18n key `reason.<reason>`)

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "vramplan/request.hpp"
+#include "vramplan/sharding.hpp"
 
 namespace vramplan {
 
@@ -97,6 +98,6 @@ struct FrameworkSwitches {
 };
 
 // The switches for a request whose defaults are resolved.
-[[nodiscard]] FrameworkSwitches switches_for(const TrainingChoice& training, bool sharded);
+[[nodiscard]] FrameworkSwitches switches_for(const TrainingChoice& training, const Sharding& sharding);
 
 }  // namespace vramplan

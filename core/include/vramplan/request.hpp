@@ -58,7 +58,8 @@ enum class SavedModule : std::uint8_t { embedding, head };
 
 // Frameworks built on the Transformers Trainer and PEFT.
 [[nodiscard]] constexpr bool has_trainer(FrameworkId f) {
-  return f == FrameworkId::transformers || f == FrameworkId::liger || f == FrameworkId::unsloth;
+  return f == FrameworkId::transformers || f == FrameworkId::liger || f == FrameworkId::unsloth ||
+         f == FrameworkId::deepspeed;
 }
 
 // Names, in order of the enumerators; used by the reader, the report and `catalogue()`.
@@ -71,6 +72,7 @@ struct OptimizerChoice {
   bool paged = false;
   std::optional<bool> foreach;
   bool in_backward = false;
+  bool master_weights = false;  // an FP32 copy of trained 16-bit weights
 };
 
 struct LoraChoice {
@@ -166,6 +168,10 @@ struct HardwareChoice {
 struct LayoutChoice {
   std::int64_t dp = 1, zero = 0, tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1;
   bool sp = false;
+  // How fully sharded data parallelism runs; absent: as the framework does (sharding.hpp).
+  std::optional<std::int64_t> fsdp;  // 1: FullyShardedDataParallel, 2: fully_shard
+  std::optional<bool> reshard;       // a unit's weights go again after its forward
+  std::optional<bool> no_sync;       // gradients stay whole until the last pass of an accumulation
 };
 
 struct PlanRequest {
@@ -201,6 +207,7 @@ inline constexpr IntegerRange kMicroBatch{1, 65'536};
 inline constexpr IntegerRange kGlobalBatch{1, 16'777'216};
 inline constexpr IntegerRange kLoraRank{1, 65'536};
 inline constexpr IntegerRange kGenerations{1, 65'536};
+inline constexpr IntegerRange kFsdpVersion{1, 2};
 inline constexpr IntegerRange kGpuCount{1, 131'072};
 inline constexpr IntegerRange kParameters{1'000'000, 100'000'000'000'000};
 inline constexpr IntegerRange kLayers{1, 10'000};

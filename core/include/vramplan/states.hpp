@@ -10,6 +10,7 @@
 #include "vramplan/model.hpp"
 #include "vramplan/parameters.hpp"
 #include "vramplan/request.hpp"
+#include "vramplan/sharding.hpp"
 #include "vramplan/units.hpp"
 
 namespace vramplan {
@@ -17,16 +18,20 @@ namespace vramplan {
 // Parameters counted by what training does to them. Made once for a model and a training choice.
 struct Inventory {
   Params total, active;
-  Params block_linear;     // linear weights of the blocks: what a quantizer stores in few bits
-  Params leftovers;        // embeddings, norms, biases, head, towers: never quantized
-  Params adapters;         // low-rank matrices and DoRA magnitudes
-  Params trained_base;     // of the base model
-  Params copies;           // of the embedding or the head, trained beside the frozen ones
-  Params embedding;        // rows of nn.Embedding among the trained base
-  Params largest_trained;  // one tensor
-  Params largest_layer;    // linear weights and the rest of the largest layer
-  Params outside_layers;   // embedding, head, final norm: the root unit of a sharded model
-  Params small;            // trained, but in FP32 under an 8-bit optimizer: tensors under 4096 elements and embeddings
+  Params block_linear;         // linear weights of the blocks: what a quantizer stores in few bits
+  Params leftovers;            // embeddings, norms, biases, head, towers: never quantized
+  Params adapters;             // low-rank matrices and DoRA magnitudes
+  Params trained_base;         // of the base model
+  Params copies;               // of the embedding or the head, trained beside the frozen ones
+  Params embedding;            // rows of nn.Embedding among the trained base
+  Params largest_trained;      // one tensor
+  Params largest_layer;        // linear weights and the rest of the largest layer
+  std::vector<Params> layers;  // of one layer of each group
+  Params largest_fetch;        // the largest module with parameters of its own in a layer; all experts are one
+  // Up to which size DeepSpeed keeps a tensor whole at stage 3, and the parameters of all such tensors.
+  Params persistent_size, persistent;
+  Params outside_layers;  // embedding, head, final norm: the root unit of a sharded model
+  Params small;           // trained, but in FP32 under an 8-bit optimizer: tensors under 4096 elements and embeddings
   std::int64_t quantized_blocks = 0;  // of 256 elements, over the trained tensors that 8-bit optimizers quantize
   Params row_and_column_sums;         // Adafactor: rows + columns of trained matrices, elements of trained vectors
   // Constants of the base weights' quantizer.
@@ -61,12 +66,6 @@ struct StateTypes {
 };
 [[nodiscard]] StateTypes state_types(const TrainingChoice& training, const FrameworkSwitches& framework);
 
-// How many ranks share what.
-struct Sharding {
-  std::int64_t weights = 1, gradients = 1, optimizer = 1;
-};
-[[nodiscard]] Sharding sharding_of(const LayoutChoice& layout);
-
 // states/weights.cpp, states/quantizers.cpp
 void add_weights(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
                  const StateTypes& types, const Sharding& sharding);
@@ -77,8 +76,33 @@ void add_quantization_constants(Contributions& out, const Inventory& inventory, 
                                 std::int64_t shared_by);
 [[nodiscard]] BlockFormat storage_of(WeightFormat format);
 
-// states/gradients.cpp: all gradients, as they are when backward has ended.
+// states/weights.cpp: the FP32 copy of trained 16-bit weights that the optimizer works on.
+void add_master_weights(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
+                        const StateTypes& types, const Sharding& sharding);
+
+// states/gradients.cpp: all gradients, as the optimizer finds them.
 void add_gradients(Contributions& out, const Inventory& inventory, const StateTypes& types, const Sharding& sharding);
+// The same as they are kept from one pass of an accumulation to the next; `unsharded`: type of gradients that have not
+// been reduced.
+void add_gradients_between_passes(Contributions& out, const Inventory& inventory, const StateTypes& types,
+                                  const Sharding& sharding, ElementType unsharded);
+
+// states/communication.cpp
+// Elements of DeepSpeed's buckets.
+struct ZeroSizes {
+  std::int64_t reduce_bucket = 0, prefetch_bucket = 0;
+};
+[[nodiscard]] ZeroSizes zero_sizes(const Sharding& sharding, Dim hidden_size);
+// Buffers that stay, those of a backward pass, and what reducing adds when all gradients are there.
+void add_standing_buffers(Contributions& out, const Inventory& inventory, const StateTypes& types,
+                          const Sharding& sharding, const ZeroSizes& sizes);
+void add_backward_buffers(Contributions& out, const Inventory& inventory, const StateTypes& types,
+                          const Sharding& sharding, const ZeroSizes& sizes);
+
+// states/host.cpp: what one rank keeps in host memory, activations apart.
+void add_host_memory(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
+                     const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding,
+                     bool accumulates);
 
 // states/optimizers.cpp
 void add_optimizer_states(Contributions& out, const Inventory& inventory, const TrainingChoice& training,

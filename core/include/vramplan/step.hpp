@@ -66,9 +66,10 @@ struct Run {
 
 // What decides how the graphs of a run look, besides the model and the training. Runs of one form differ in sizes only.
 struct Form {
-  bool sharded = false;      // weights are divided over ranks
-  bool accumulates = false;  // gradients of earlier micro-batches are there already
-  Dim filled_windows = 0;    // attention windows that the sequence fills
+  Engine engine = Engine::ddp;
+  bool gathers = false;          // weights are divided over ranks
+  bool drops_gradients = false;  // new gradients of parameters are added to what is there, or leave, at once
+  Dim filled_windows = 0;        // attention windows that the sequence fills
   friend constexpr bool operator==(const Form&, const Form&) = default;
 };
 [[nodiscard]] Form form_of(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
@@ -89,6 +90,7 @@ struct LayerStack {
   Dim count = 0;
   bool trained = true;  // gradients flow through it
   WalkedGraph block;
+  Params parameters;  // of one layer
 };
 
 class Step {
@@ -102,8 +104,9 @@ class Step {
   [[nodiscard]] std::vector<Event> events() const;
   // The most bytes alive while the event runs.
   [[nodiscard]] Bytes live(Event event) const;
-  // The event at which most is alive. Within a stack only the ends can be highest: what is alive changes by the same
-  // number of bytes from layer to layer.
+  // The event at which most is alive. Within a stack only the two layers at each end can be highest: what is alive
+  // changes by the same number of bytes from layer to layer, but the outermost have no neighbour to fetch or to wait
+  // for.
   [[nodiscard]] Event peak() const { return highest().event; }
   struct Highest {
     Event event;
@@ -115,8 +118,8 @@ class Step {
   [[nodiscard]] const std::vector<LayerStack>& stacks() const { return stacks_; }
   // What one layer of the stack keeps from its forward to its backward: its input, or all that it saves.
   [[nodiscard]] Bytes kept_per_layer(const LayerStack& stack) const;
-  // Inputs of checkpointed blocks that wait in host memory from forward to backward.
-  [[nodiscard]] Bytes offloaded_checkpoints() const;
+  // What the rank keeps in host memory.
+  [[nodiscard]] Contributions host_memory() const;
   [[nodiscard]] bool valid() const;
 
  private:
@@ -134,6 +137,10 @@ class Step {
   template <class Sink>
   void describe_sharded(Event event, Sink& sink) const;
   template <class Sink>
+  void describe_fetched(Event event, Sink& sink) const;
+  template <class Sink>
+  void describe_communication(Event event, Sink& sink) const;
+  template <class Sink>
   void describe_gradients(Event event, Sink& sink) const;
   template <class Sink>
   void describe_gradients_done(Event event, Sink& sink) const;
@@ -144,15 +151,20 @@ class Step {
   // DPO asks the reference when the policy has answered, all that it saved being there; GRPO asks it before.
   [[nodiscard]] bool reference_runs_last() const { return run_.training.objective == Objective::dpo; }
   [[nodiscard]] BatchSize batch() const;
+  [[nodiscard]] Dim checkpoints_on_gpu(Event event) const;
+  [[nodiscard]] Dim gathered_layers(const LayerStack& stack, Event event) const;
+  [[nodiscard]] Factor unit_of(Params elements) const;
   [[nodiscard]] bool checkpoints() const { return run_.training.recompute == Recompute::full; }
 
   Run run_;
-  Contributions weights_, states_, gradients_, temporaries_, others_;
-  Bytes weights_bytes_, states_bytes_, gradients_bytes_, temporaries_bytes_, others_bytes_;
+  // gradients_: as the optimizer finds them; kept_: as they are kept from pass to pass; buffers_: of backward
+  Contributions weights_, states_, gradients_, kept_, temporaries_, buffers_, others_;
+  Bytes weights_bytes_, states_bytes_, gradients_bytes_, kept_bytes_, temporaries_bytes_, buffers_bytes_, others_bytes_;
   WalkedGraph embedding_, head_;
   std::vector<LayerStack> stacks_;
   std::vector<WalkedGraph> reference_;  // one layer of each group, and the head; empty: no reference runs
   Dim layers_ = 0;
+  Dim reused_layers_ = 0;  // the last ones, which DeepSpeed keeps whole from forward to backward
   bool has_window_mask_ = false;
   std::int64_t stream_bytes_ = 0;  // of one element of the residual stream
 };

@@ -5,9 +5,10 @@
 
 namespace vramplan {
 
-[[nodiscard]] FrameworkSwitches transformers_switches(const TrainingChoice& training, bool sharded);
-[[nodiscard]] FrameworkSwitches liger_switches(const TrainingChoice& training, bool sharded);
+[[nodiscard]] FrameworkSwitches transformers_switches(const TrainingChoice& training, const Sharding& sharding);
+[[nodiscard]] FrameworkSwitches liger_switches(const TrainingChoice& training, const Sharding& sharding);
 [[nodiscard]] FrameworkSwitches unsloth_switches(const TrainingChoice& training);
+[[nodiscard]] FrameworkSwitches deepspeed_switches(const TrainingChoice& training, const Sharding& sharding);
 [[nodiscard]] FrameworkSwitches torchtune_switches(const TrainingChoice& training);
 
 }  // namespace vramplan

@@ -5,8 +5,8 @@
 
 namespace vramplan {
 
-FrameworkSwitches liger_switches(const TrainingChoice& t, bool sharded) {
-  FrameworkSwitches s = transformers_switches(t, sharded);
+FrameworkSwitches liger_switches(const TrainingChoice& t, const Sharding& sharding) {
+  FrameworkSwitches s = transformers_switches(t, sharding);
   s.source = "liger";
   s.norm = NormKernel::fused;
   s.rotary = RotaryKernel::fused;

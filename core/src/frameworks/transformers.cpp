@@ -74,7 +74,7 @@ bool foreach_by_default(Version version) {
 
 }  // namespace
 
-FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
+FrameworkSwitches transformers_switches(const TrainingChoice& t, const Sharding& sharding) {
   FrameworkSwitches s;
   s.source = "transformers";
   const Version release = release_of(t);
@@ -97,10 +97,10 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
   s.quantized_output_follows_input = true;  // bitsandbytes/nn/modules.py, Linear4bit.forward
   s.masks_sdpa_windows = true;
   s.foreach_optimizer = t.optimizer.foreach.value_or(foreach_by_default(release));
-  s.raises_leftovers = t.kbit_upcast.value_or(false) && !sharded;  // FSDP's mixed precision lowers them again
+  s.raises_leftovers = t.kbit_upcast.value_or(false) && !sharding.gathers;  // FSDP's mixed precision lowers them again
   const bool adapters = t.method != Method::full && t.method != Method::freeze;
-  s.raises_trained = sharded && s.autocast && t.method == Method::full;
-  s.keeps_stream_in_backward = sharded && adapters;
+  s.raises_trained = sharding.is_fsdp() && s.autocast && t.method == Method::full;
+  s.keeps_stream_in_backward = sharding.gathers && sharding.engine == Engine::fsdp1 && adapters;
   return s;
 }
 

@@ -47,6 +47,9 @@ Dim trained_layers_of(const ParameterGroup& g, const TrainingChoice& training, c
 constexpr std::int64_t kMin8BitElements = 4096;
 constexpr std::int64_t kOptimizerBlock = 256;
 
+// stage3_param_persistence_threshold where it is "auto" (accelerate/accelerator.py): 10 x hidden size.
+constexpr std::int64_t kPersistentPerHidden = 10;
+
 void count_trained(Inventory& n, Params tensor, std::int64_t tensors, bool keeps_fp32_states, Dim rows, Dim columns) {
   n.largest_trained = std::max(n.largest_trained, tensor);
   if (tensor.value < kMin8BitElements || keeps_fp32_states) {
@@ -73,6 +76,7 @@ void count_adapter(Inventory& n, const ParameterGroup& g, const TrainingChoice& 
   const Params down = Params(t.lora.rank) * g.columns;
   const Params up = Params(t.lora.rank) * g.rows;
   n.adapters += (down + up) * tensors;
+  for (const Params matrix : {down, up}) n.persistent += matrix <= n.persistent_size ? matrix * tensors : Params();
   count_trained(n, down, tensors, false, t.lora.rank, g.columns);
   count_trained(n, up, tensors, false, g.rows, t.lora.rank);
   if (t.method != Method::dora) return;
@@ -105,6 +109,16 @@ void count_copies(Inventory& n, const TrainingChoice& t, const std::vector<Param
     if (g.module == Module::head && keeps_copy(t, Module::head)) copy(false);
   }
   n.outside_layers += n.copies;
+}
+
+// A module is fetched with the parameters of its own: a linear layer with its weight, all experts together.
+void count_fetch(Inventory& n, const ParameterGroup& g, std::vector<Params>& experts) {
+  if (g.layer_group == kOutsideLayers) return;
+  Params fetched = parameters_per_copy(g);
+  if (g.kind == ParameterKind::expert) {
+    fetched = experts[static_cast<std::size_t>(g.layer_group)] += fetched * g.copies;
+  }
+  n.largest_fetch = std::max(n.largest_fetch, fetched);
 }
 
 }  // namespace
@@ -152,7 +166,10 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
   // The Trainer asks bitsandbytes for 32-bit states of nn.Embedding modules (transformers/trainer.py,
   // create_optimizer).
   const bool fp32_embeddings = has_trainer(training.framework);
-  std::vector<Params> layer(model.groups.size());
+  std::vector<Params>& layer = n.layers;
+  layer.resize(model.groups.size());
+  std::vector<Params> experts(model.groups.size());
+  n.persistent_size = Params(saturating_multiply(kPersistentPerHidden, model.hidden_size));
   for (const ParameterGroup& g : groups) {
     n.total += parameters_of(g);
     n.active += active_parameters_of(g);
@@ -163,6 +180,8 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
     } else {
       layer[static_cast<std::size_t>(g.layer_group)] += parameters_per_copy(g) * g.copies;
     }
+    if (parameters_per_copy(g) <= n.persistent_size) n.persistent += parameters_of(g);
+    count_fetch(n, g, experts);
     const std::int64_t tensors = saturating_multiply(g.copies, g.layers);
     if (g.quantizable && !outside) count_quantizer(n, g, tensors);
     if (!outside && adapts(g, targets)) count_adapter(n, g, training, tensors);
@@ -207,14 +226,6 @@ StateTypes state_types(const TrainingChoice& t, const FrameworkSwitches& framewo
   // States take the type of the weights when the first step runs, whatever these were loaded as.
   if (framework.raises_trained && bytes_per_element(types.optimizer) == 2) types.optimizer = ElementType::fp32;
   return types;
-}
-
-Sharding sharding_of(const LayoutChoice& layout) {
-  Sharding s;
-  if (layout.zero >= 1) s.optimizer = layout.dp;
-  if (layout.zero >= 2) s.gradients = layout.dp;
-  if (layout.zero >= 3) s.weights = layout.dp;
-  return s;
 }
 
 }  // namespace vramplan

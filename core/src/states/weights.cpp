@@ -21,7 +21,11 @@ void add_frozen(Contributions& out, const Inventory& n, Params trained, const St
            {{"P_linear", divide_up(saturating_multiply(n.block_linear.value, format.bytes), format.elements)}},
            ranks});
   store(out, Component::frozen_weights, "P_other", n.leftovers, types.leftovers, ranks);
-  add_quantization_constants(out, n, types.base, ranks);
+}
+
+// GPTQ's scales and zeros, and LLM.int8's, are tensors of the module.
+bool shares_constants(WeightFormat base) {
+  return base != WeightFormat::nf4 && base != WeightFormat::nf4_dq && base != WeightFormat::fp4;
 }
 
 }  // namespace
@@ -29,6 +33,12 @@ void add_frozen(Contributions& out, const Inventory& n, Params trained, const St
 void add_weights(Contributions& out, const Inventory& n, const TrainingChoice& training, const StateTypes& types,
                  const Sharding& sharding) {
   const std::int64_t ranks = sharding.weights;
+  // A 4-bit module keeps its constants beside its weight, as no parameter of its own (bitsandbytes/nn/modules.py,
+  // Params4bit.quant_state): sharding and offload pass them by.
+  if (is_quantized(types.base)) {
+    add_quantization_constants(out, n, types.base, shares_constants(types.base) ? ranks : 1);
+  }
+  if (sharding.host_weights) return;
   if (training.method == Method::full) {
     store(out, Component::weights, "P", n.total, types.weights, ranks);
     return;
@@ -40,7 +50,26 @@ void add_weights(Contributions& out, const Inventory& n, const TrainingChoice& t
 }
 
 void add_reference_weights(Contributions& out, const Inventory& n, const StateTypes& types, const Sharding& sharding) {
-  add_frozen(out, n, Params(0), types, sharding.weights);
+  const std::int64_t ranks = sharding.weights;
+  if (is_quantized(types.base)) {
+    add_quantization_constants(out, n, types.base, shares_constants(types.base) ? ranks : 1);
+  }
+  if (!sharding.host_weights) add_frozen(out, n, Params(0), types, ranks);
+}
+
+// DeepSpeed clones FP32 weights too (zero/stage_1_and_2.py, single_partition_of_fp32_groups).
+void add_master_weights(Contributions& out, const Inventory& n, const TrainingChoice& training, const StateTypes& types,
+                        const Sharding& sharding) {
+  if (!training.optimizer.master_weights || sharding.host_states) return;
+  const bool clones = sharding.engine == Engine::deepspeed && sharding.stage > 0;
+  const auto copied = [&](std::string_view name, Params count, ElementType type) {
+    if ((bytes_per_element(type) != 2 && !clones) || count.value == 0) return;
+    out.add(
+        {Component::master_weights, bytes_per_element(ElementType::fp32), {{name, count.value}}, sharding.optimizer});
+  };
+  copied("P_trained", n.trained_base, types.weights);
+  copied("P_adapter", n.adapters, types.adapters);
+  copied("P_copy", n.copies, types.leftovers);
 }
 
 }  // namespace vramplan
