@@ -61,7 +61,8 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
   return {
       one_of("/training/objective", t.objective, {Objective::pretrain, Objective::sft}),
       one_of("/training/method", t.method, {Method::full, Method::freeze, Method::lora, Method::dora, Method::qlora}),
-      one_of("/training/framework", t.framework, {FrameworkId::transformers, FrameworkId::torchtune}),
+      one_of("/training/framework", t.framework,
+             {FrameworkId::transformers, FrameworkId::torchtune, FrameworkId::litgpt}),
       one_of("/training/precision", t.precision,
              {Precision::fp32, Precision::bf16_amp, Precision::bf16, Precision::fp16_amp}),
       base_weights(t),
@@ -147,13 +148,16 @@ WeightFormat default_base_weights(Method method, Precision precision) {
   return half ? WeightFormat::fp16 : WeightFormat::bf16;
 }
 
-// trl/trainer/model_config.py: lora_dropout 0.05, as in the trainers built on PEFT; torchtune's recipes: 0.
-double default_dropout(FrameworkId framework) { return framework == FrameworkId::transformers ? 0.05 : 0.0; }
+// trl/trainer/model_config.py: lora_dropout 0.05, as in the trainers built on PEFT and in litgpt's scripts; torchtune's
+// recipes: 0.
+double default_dropout(FrameworkId framework) { return framework == FrameworkId::torchtune ? 0.0 : 0.05; }
 
-// PEFT raises 16-bit adapters to FP32 whatever the precision of the run; torchtune makes them in the type of the
-// weights.
+// PEFT raises 16-bit adapters to FP32 whatever the precision of the run; torchtune and litgpt make them in the type of
+// the weights.
 bool has_fp32_adapters(const TrainingChoice& t) {
-  return t.framework == FrameworkId::transformers || t.precision == Precision::fp32;
+  const bool mixed = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
+  return t.framework == FrameworkId::transformers || t.precision == Precision::fp32 ||
+         (t.framework == FrameworkId::litgpt && mixed);
 }
 
 // States take the type of the weights they belong to. `base` is resolved.

@@ -29,7 +29,7 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.trains_leftovers = method == Method::full;
   c.trains_norms = c.trains_base;
   // Sharded gradients of a pass are made whole and reduced before they are added.
-  c.accumulates = run.accumulation_steps > 1 && run.sharding.gradients == 1;
+  c.accumulates = run.accumulation_steps > 1 && run.sharding.gradients == 1 && !run.framework.longest_batch_first;
   c.gradient_enters = trained_layer;
   c.attention = run.training.attention;
   c.adapter = {run.adapter_targets, run.training.lora.dropout.value_or(0) > 0, method == Method::dora,
@@ -139,6 +139,7 @@ bool is_backward(EventKind k) {
   return k == EventKind::backward_head || k == EventKind::recompute_block || k == EventKind::backward_block ||
          k == EventKind::backward_embedding;
 }
+bool in_pass(EventKind k) { return is_forward(k) || is_backward(k); }
 bool is_block(EventKind k) {
   return k == EventKind::forward_block || k == EventKind::recompute_block || k == EventKind::backward_block;
 }
@@ -306,7 +307,7 @@ void Step::describe_gradients_done(Event event, Sink& sink) const {
 template <class Sink>
 void Step::describe_gradients(Event event, Sink& sink) const {
   const bool complete = event.kind == EventKind::gradient_reduction || event.kind == EventKind::optimizer_step;
-  const bool from_last_pass = run_.accumulation_steps > 1 && (is_forward(event.kind) || is_backward(event.kind));
+  const bool from_last_pass = run_.accumulation_steps > 1 && in_pass(event.kind) && !run_.framework.longest_batch_first;
   if (complete || from_last_pass) {
     sink.list(gradients_, gradients_bytes_);
   } else if (is_backward(event.kind)) {
@@ -318,7 +319,7 @@ void Step::describe_gradients(Event event, Sink& sink) const {
 // gathered from forward to the end of backward (torch/distributed/fsdp/_runtime_utils.py).
 template <class Sink>
 void Step::describe_sharded(Event event, Sink& sink) const {
-  if (run_.sharding.weights <= 1 || !(is_forward(event.kind) || is_backward(event.kind))) return;
+  if (run_.sharding.weights <= 1 || !in_pass(event.kind)) return;
   const std::int64_t bytes = bytes_per_element(run_.types.compute);
   sink.term(Component::gathered_parameters, bytes, 1, 1, Factor{"P_root", run_.inventory.outside_layers.value});
   const Params layer = run_.inventory.largest_layer;
@@ -359,11 +360,11 @@ template <class Sink>
 void Step::describe(Event event, Sink& sink) const {
   sink.list(weights_, weights_bytes_);
   if (event.kind == EventKind::load) return;
-  sink.list(states_, states_bytes_);
+  if (!(run_.framework.longest_batch_first && in_pass(event.kind))) sink.list(states_, states_bytes_);
   sink.list(others_, others_bytes_);
   describe_gradients(event, sink);
   if (event.kind == EventKind::optimizer_step) sink.list(temporaries_, temporaries_bytes_);
-  if (!is_forward(event.kind) && !is_backward(event.kind)) return;
+  if (!in_pass(event.kind)) return;
   describe_sharded(event, sink);
   if (has_window_mask_) {
     const Factor length{"s", run_.training.sequence_length};
@@ -396,6 +397,10 @@ void Step::describe(Event event, Sink& sink) const {
       sink.term(Component::autocast_weights, 1, 1, below,
                 Factor{"W_cast", stack.block.profile.cached_weight_copies.value});
     }
+  }
+  if (run_.framework.loss == LossKind::kept_chunked && !forward && !at_head) {
+    sink.term(Component::logits, bytes_per_element(ElementType::fp32), 1, 1, Factor{"b", run_.training.micro_batch},
+              Factor{"s", run_.training.sequence_length}, Factor{"V", head_rows_of(*run_.model)});
   }
   if (event.kind == EventKind::recompute_block) stream_term(Component::activation_gradients, 1);
   describe_running(event, sink);

@@ -13,14 +13,16 @@ namespace vramplan {
 // composite: separate PyTorch operations, each saving what autograd needs; fused: one kernel that saves input and row
 // statistic.
 enum class NormKernel : std::uint8_t { composite, fused };
-// composite_fp32: rotates in FP32 through views (torchtune); composite: rotate_half in the compute type; fused: in
+// composite_fp32: rotates in FP32 through views (torchtune); composite: rotate_half in the compute type;
+// composite_joined: rotate_half with FP32 tables, then joined with the part that does not rotate (litgpt); fused: in
 // place.
-enum class RotaryKernel : std::uint8_t { composite, composite_fp32, fused };
+enum class RotaryKernel : std::uint8_t { composite, composite_fp32, composite_joined, fused };
 enum class GatedMlpKernel : std::uint8_t { composite, fused };
 // How the loss treats the logits.
 enum class LossKind : std::uint8_t {
   upcast_full,      // FP32 copy of all logits, log-softmax saved (Transformers' ForCausalLMLoss)
   in_type_chunked,  // head output split into chunks, each upcast in turn (torchtune's CEWithChunkedOutputLoss)
+  kept_chunked,     // logits in chunks of tokens, raised to FP32 and kept to the end of backward by the caller (litgpt)
   fused_kernel,     // logits materialised once, loss kernel works in place (Liger and FOAK cross-entropy)
   fused_linear,     // head and loss fused: logits exist for one chunk at a time
 };
@@ -51,10 +53,22 @@ struct FrameworkSwitches {
   bool fp32_adapters = false;                   // adapters are held in FP32
   bool adapter_casts_input = false;             // PEFT: the adapter casts its input to the adapter's type first
   bool quantized_output_follows_input = false;  // bitsandbytes: a 4-bit linear answers in the type of its input
-  bool foreach_optimizer = true;    // multi-tensor optimizer kernels make a temporary the size of what they update
+  bool foreach_optimizer = true;  // multi-tensor optimizer kernels make a temporary the size of what they update
+  bool fuses_qkv = false;         // q, k and v are one linear, in every model
+  bool native_gelu = false;       // tanh GELU is one kernel in every model
+  bool quantizes_head = false;    // the quantizer replaces every linear, the output head too
+  // bitsandbytes to 0.43.0: a 4-bit linear keeps its input, although no gradient of its weight is ever taken
+  // (bitsandbytes/autograd/_functions.py, MatMul4Bit).
+  bool quantized_keeps_input = false;
+  // The quantizer was given an FP16 copy: the dequantized weight is FP16, and cast to the compute type after that.
+  bool dequantizes_through_fp16 = false;
+  // The script puts the longest sample into the first micro-batch: the pass of that length finds no gradients and no
+  // optimizer states.
+  bool longest_batch_first = false;
   bool raises_leftovers = false;    // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
   bool masks_sdpa_windows = false;  // a sliding window under SDPA becomes a mask (batch x sequence x sequence)
   std::int64_t loss_chunks = 1;
+  std::int64_t loss_chunk_tokens = 0;  // above 0: chunks of so many tokens, whatever the length
   // FSDP1 waits for the gradients of a frozen unit's inputs with a multi-gradient hook, which holds them, and the
   // inputs, to the end of backward (torch/distributed/fsdp/_runtime_utils.py,
   // _register_post_backward_reshard_only_hook).

@@ -104,12 +104,15 @@ class Graph {
   // Parts of x that share its storage. Their gradients are tensors of their own, joined into one of x in backward.
   TensorId view(TensorId x, Size size);
   std::array<TensorId, 2> split(TensorId x, Size first, Size second);
+  std::array<TensorId, 3> split(TensorId x, Size first, Size second, Size third);
   // Python still holds these names here.
   void hold(std::initializer_list<TensorId> tensors);
   // Lives to the end of the block whoever reads it.
   void hold_to_end(TensorId t);
   // The last operation also saves this tensor.
   void save(TensorId tensor);
+  // The caller holds it until backward has ended.
+  void keep(TensorId tensor);
   // Weight copies that autocast keeps until its context ends.
   void cache_weight_copy(Bytes bytes) { cached_weight_copies_ += bytes; }
 
@@ -128,6 +131,8 @@ class Graph {
 
  private:
   void used_by(TensorId t, std::int16_t op);
+  void save_in(Op& op, std::int16_t number, TensorId t);
+  TensorId part(TensorId x, Size size);
   static std::size_t index(TensorId t) { return static_cast<std::size_t>(t); }
   Polynomial total(const Workspace& workspace);
   SymbolTable widths_;

@@ -4,12 +4,12 @@ namespace vramplan {
 
 FrameworkSwitches switches_for(const TrainingChoice& training, bool sharded) {
   switch (training.framework) {
+    case FrameworkId::litgpt: return litgpt_switches(training);
     case FrameworkId::torchtune: return torchtune_switches(training);
     // Frameworks that are not modelled are refused before (request.cpp).
     case FrameworkId::transformers:
     case FrameworkId::liger:
     case FrameworkId::unsloth:
-    case FrameworkId::litgpt:
     case FrameworkId::deepspeed:
     case FrameworkId::torchtitan:
     case FrameworkId::megatron: return transformers_switches(training, sharded);

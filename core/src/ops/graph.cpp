@@ -307,33 +307,44 @@ void Graph::used_by(TensorId t, std::int16_t op) {
   }
 }
 
-void Graph::save(TensorId t) {
+void Graph::save_in(Op& op, std::int16_t number, TensorId t) {
   while (at(t).base != kNoTensor) t = at(t).base;
-  Op& op = ops_.back();
   if (op.saved_count == Op::kMaxSaved) {
     overflowed_ = true;
     return;
   }
   op.saved[op.saved_count++] = t;
   std::int16_t& first = tensors_[index(t)].first_save;
-  if (first < 0) first = static_cast<std::int16_t>(ops_.size() - 1);
+  if (first < 0 || first > number) first = number;
+}
+
+void Graph::save(TensorId t) { save_in(ops_.back(), static_cast<std::int16_t>(ops_.size() - 1), t); }
+
+// Backward ends with the first operation.
+void Graph::keep(TensorId t) { save_in(ops_.front(), 0, t); }
+
+TensorId Graph::part(TensorId x, Size size) {
+  const TensorId t = external(size, at(x).component, at(x).requires_grad);
+  tensors_[index(t)].base = x;
+  return t;
 }
 
 TensorId Graph::view(TensorId x, Size size) {
-  const TensorId part = external(size, at(x).component, at(x).requires_grad);
-  run({x}, {part}, {});
-  tensors_[index(part)].base = x;
-  return part;
+  const TensorId t = part(x, size);
+  run({x}, {t}, {});
+  return t;
 }
 
 std::array<TensorId, 2> Graph::split(TensorId x, Size first, Size second) {
-  const bool requires_grad = at(x).requires_grad;
-  const TensorId a = external(first, at(x).component, requires_grad);
-  const TensorId b = external(second, at(x).component, requires_grad);
-  run({x}, {a, b}, {});
-  tensors_[index(a)].base = x;
-  tensors_[index(b)].base = x;
-  return {a, b};
+  const std::array<TensorId, 2> parts{part(x, first), part(x, second)};
+  run({x}, {parts[0], parts[1]}, {});
+  return parts;
+}
+
+std::array<TensorId, 3> Graph::split(TensorId x, Size first, Size second, Size third) {
+  const std::array<TensorId, 3> parts{part(x, first), part(x, second), part(x, third)};
+  run({x}, {parts[0], parts[1], parts[2]}, {});
+  return parts;
 }
 
 void Graph::hold_to_end(TensorId t) { tensors_[index(t)].last_use = kEndOfBlock; }

@@ -87,6 +87,21 @@ TensorId chunked_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   return loss;
 }
 
+// The caller gets logits raised to FP32 (lightning_fabric/wrappers.py) and keeps them to the end of backward;
+// cross-entropy takes them a chunk of tokens at a time, so that backward exchanges the kept log-softmax for a gradient
+// chunk by chunk (lit_gpt/utils.py, chunked_cross_entropy).
+TensorId kept_loss(Graph& g, const BlockContext& c, TensorId hidden) {
+  const TensorId logits = linear(g, c, hidden, head_weight(c));
+  const TensorId logits32 = cast(g, logits, ElementType::fp32, kLogits);
+  g.hold({logits});
+  const Size chunk{{Symbol::b, Symbol::sc, Symbol::one, Symbol::V}, 2, ElementType::fp32};
+  const TensorId log_softmax = g.apply({logits32}, g.at(logits32).size, kLogits, {.passes_gradient = true});
+  const TensorId loss = g.apply({log_softmax}, loss_size(), kLogits,
+                                {.saves = {log_softmax}, .gradient_in_place = true, .backward = {kLogits, {chunk}}});
+  g.keep(logits32);
+  return loss;
+}
+
 // Head and loss in one function: the logits of one chunk exist at a time, and the gradient of the hidden states is made
 // in forward (Liger's fused linear cross-entropy, arXiv 2410.10989).
 TensorId fused_linear_loss(Graph& g, const BlockContext& c, TensorId hidden) {
@@ -114,6 +129,7 @@ Graph head_graph(const BlockContext& c) {
   switch (c.framework.loss) {
     case LossKind::upcast_full: g.output = full_loss(g, c, hidden); break;
     case LossKind::in_type_chunked: g.output = chunked_loss(g, c, hidden); break;
+    case LossKind::kept_chunked: g.output = kept_loss(g, c, hidden); break;
     case LossKind::fused_kernel: g.output = in_place_loss(g, c, hidden); break;
     case LossKind::fused_linear: g.output = fused_linear_loss(g, c, hidden); break;
   }

@@ -96,7 +96,9 @@ SymbolTable widths_for(const BlockContext& c, const LayerGroup* group) {
 SymbolTable sized(SymbolTable t, const FrameworkSwitches& framework, BatchSize batch) {
   t[Symbol::b] = batch.micro_batch;
   t[Symbol::s] = batch.sequence_length;
-  t[Symbol::sc] = divide_up(batch.sequence_length, std::max<Dim>(framework.loss_chunks, 1));
+  t[Symbol::sc] = framework.loss_chunk_tokens > 0
+                      ? std::min(framework.loss_chunk_tokens, batch.sequence_length)
+                      : divide_up(batch.sequence_length, std::max<Dim>(framework.loss_chunks, 1));
   t[Symbol::w] = t.window > 0 ? std::min(t.window, batch.sequence_length) : batch.sequence_length;
   return t;
 }

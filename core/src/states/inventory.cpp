@@ -106,19 +106,22 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
   // The Trainer asks bitsandbytes for 32-bit states of nn.Embedding modules (transformers/trainer.py,
   // create_optimizer).
   const bool fp32_embeddings = training.framework == FrameworkId::transformers;
+  // Lightning Fabric's quantizer replaces every linear (plugins/precision/bitsandbytes.py).
+  const bool quantizes_head = training.framework == FrameworkId::litgpt;
   std::vector<Params> layer(model.groups.size());
   for (const ParameterGroup& g : groups) {
     n.total += parameters_of(g);
     n.active += active_parameters_of(g);
     const bool outside = g.layer_group == kOutsideLayers;
-    (g.quantizable && !outside ? n.block_linear : n.leftovers) += parameters_of(g);
+    const bool quantized = (g.quantizable && !outside) || (quantizes_head && g.kind == ParameterKind::head);
+    (quantized ? n.block_linear : n.leftovers) += parameters_of(g);
     if (outside) {
       n.outside_layers += parameters_of(g);
     } else {
       layer[static_cast<std::size_t>(g.layer_group)] += parameters_per_copy(g) * g.copies;
     }
     const std::int64_t tensors = saturating_multiply(g.copies, g.layers);
-    if (g.quantizable && !outside) count_quantizer(n, g, tensors);
+    if (quantized) count_quantizer(n, g, tensors);
     if (!outside && adapts(g, targets)) count_adapter(n, g, training, tensors);
     const std::int64_t trained_tensors = saturating_multiply(g.copies, trained_layers_of(g, training, trained));
     if (trained_tensors == 0) continue;
