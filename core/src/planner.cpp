@@ -151,14 +151,22 @@ void warn_about_hardware(const Resolved& r, bool layout_given, std::vector<Warni
   }
 }
 
-// Paged optimizer states live in host memory.
+// What checkpoints keep, sent to the host.
+Bytes offloaded_activations(const Step& step) {
+  Bytes sum;
+  if (!step.run().training.offload.activations) return sum;
+  for (const LayerStack& stack : step.stacks()) sum += step.kept_per_layer(stack) * stack.count;
+  return sum;
+}
+
+// Paged optimizer states and offloaded activations live in host memory.
 Bytes host_memory(const Step& step, std::int64_t per_node) {
   Run run = step.run();
-  if (!run.training.optimizer.paged) return {};
+  if (!run.training.optimizer.paged) return offloaded_activations(step) * per_node;
   run.training.optimizer.paged = false;
   Contributions states;
   add_optimizer_states(states, run.inventory, run.training, run.framework, run.types, run.sharding);
-  return states.total() * per_node;
+  return (states.total() + offloaded_activations(step)) * per_node;
 }
 
 std::vector<Change> changes_of(const Resolved& r, const MemoryEstimate& now) {

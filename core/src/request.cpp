@@ -56,11 +56,32 @@ Choice optimizer_states(const OptimizerChoice& optimizer) {
   return choice;
 }
 
+// litgpt's scripts train everything or adapters without magnitudes.
+Choice method(const TrainingChoice& t) {
+  using enum Method;
+  if (t.framework == FrameworkId::litgpt) return one_of("/training/method", t.method, {full, lora, qlora});
+  return one_of("/training/method", t.method, {full, freeze, lora, dora, qlora});
+}
+
+// torchtune compiles layers and loss apart, and its chunked loss alone reads logits in their own type.
+Choice compile(const TrainingChoice& t) {
+  Choice choice = only_off("/training/compile", t.compile);
+  if (t.framework == FrameworkId::torchtune && t.cross_entropy == CrossEntropy::chunked) choice.supported = true;
+  return choice;
+}
+
+// torchtune sends to the host what checkpoints keep; without them it would be every saved tensor.
+Choice activation_offload(const TrainingChoice& t) {
+  Choice choice = only_off("/training/offload/activations", t.offload.activations);
+  if (t.framework == FrameworkId::torchtune && t.recompute == Recompute::full) choice.supported = true;
+  return choice;
+}
+
 // What the planner models today. Everything else of the contract is read, and refused by name.
 std::vector<Choice> training_choices(const TrainingChoice& t) {
   return {
       one_of("/training/objective", t.objective, {Objective::pretrain, Objective::sft}),
-      one_of("/training/method", t.method, {Method::full, Method::freeze, Method::lora, Method::dora, Method::qlora}),
+      method(t),
       one_of("/training/framework", t.framework,
              {FrameworkId::transformers, FrameworkId::torchtune, FrameworkId::litgpt}),
       one_of("/training/precision", t.precision,
@@ -78,10 +99,10 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
       t.framework == FrameworkId::transformers
           ? one_of("/training/kernels", t.kernels, {Kernels::eager, Kernels::fused})
           : one_of("/training/kernels", t.kernels, {Kernels::eager}),
-      only_off("/training/compile", t.compile),
+      compile(t),
       only_off("/training/offload/optimizer", t.offload.optimizer),
       only_off("/training/offload/parameters", t.offload.parameters),
-      only_off("/training/offload/activations", t.offload.activations),
+      activation_offload(t),
   };
 }
 

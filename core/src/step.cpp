@@ -25,11 +25,12 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.gradients = working;
   c.quantized = is_quantized(run.types.base);
   const Method method = run.training.method;
-  c.trains_base = method == Method::full || (method == Method::freeze && trained_layer);
+  c.trains_base =
+      method == Method::full || (method == Method::freeze && trained_layer) || run.framework.trains_whole_units;
   c.trains_leftovers = method == Method::full;
   c.trains_norms = c.trains_base;
   // Sharded gradients of a pass are made whole and reduced before they are added.
-  c.accumulates = run.accumulation_steps > 1 && run.sharding.gradients == 1 && !run.framework.longest_batch_first;
+  c.accumulates = run.accumulation_steps > 1 && run.sharding.gradients == 1;
   c.gradient_enters = trained_layer;
   c.attention = run.training.attention;
   c.adapter = {run.adapter_targets, run.training.lora.dropout.value_or(0) > 0, method == Method::dora,
@@ -164,7 +165,8 @@ void add_others(Contributions& out, const Run& run) {
 }
 
 std::int64_t accumulation_steps(const TrainingChoice& t, const LayoutChoice& layout, BatchSize batch) {
-  if (!t.global_batch) return 1;
+  if (!t.global_batch)
+    return std::max<std::int64_t>(switches_for(t, false).sequences_per_device / batch.micro_batch, 1);
   const std::int64_t per_pass = saturating_multiply(batch.micro_batch, layout.dp);
   return std::max<std::int64_t>(*t.global_batch / per_pass, 1);
 }
@@ -249,7 +251,7 @@ void Step::fill_lists() {
   for (Contributions* list : {&weights_, &states_, &gradients_, &temporaries_, &others_}) list->clear();
   add_weights(weights_, run_.inventory, run_.training, run_.types, run_.sharding);
   add_optimizer_states(states_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
-  add_gradients(gradients_, run_.inventory, run_.types, run_.sharding);
+  add_gradients(gradients_, run_.inventory, run_.framework, run_.types, keeps_whole() ? 1 : run_.sharding.gradients);
   add_optimizer_temporaries(temporaries_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
   add_others(others_, run_);
   weights_bytes_ = weights_.total();
@@ -307,7 +309,7 @@ void Step::describe_gradients_done(Event event, Sink& sink) const {
 template <class Sink>
 void Step::describe_gradients(Event event, Sink& sink) const {
   const bool complete = event.kind == EventKind::gradient_reduction || event.kind == EventKind::optimizer_step;
-  const bool from_last_pass = run_.accumulation_steps > 1 && in_pass(event.kind) && !run_.framework.longest_batch_first;
+  const bool from_last_pass = run_.accumulation_steps > 1 && in_pass(event.kind);
   if (complete || from_last_pass) {
     sink.list(gradients_, gradients_bytes_);
   } else if (is_backward(event.kind)) {
@@ -319,17 +321,37 @@ void Step::describe_gradients(Event event, Sink& sink) const {
 // gathered from forward to the end of backward (torch/distributed/fsdp/_runtime_utils.py).
 template <class Sink>
 void Step::describe_sharded(Event event, Sink& sink) const {
-  if (run_.sharding.weights <= 1 || !in_pass(event.kind)) return;
+  if (run_.sharding.weights <= 1) return;
   const std::int64_t bytes = bytes_per_element(run_.types.compute);
   sink.term(Component::gathered_parameters, bytes, 1, 1, Factor{"P_root", run_.inventory.outside_layers.value});
+  const bool ahead = event.kind == EventKind::gradient_reduction || (is_backward(event.kind) && event.layer > 0);
+  const std::int64_t units = 1 + (ahead ? run_.framework.gathers_ahead : 0);
   const Params layer = run_.inventory.largest_layer;
   if (is_quantized(run_.types.base)) {
     const BlockFormat format = storage_of(run_.types.base);
     const std::int64_t packed = divide_up(saturating_multiply(layer.value, format.bytes), format.elements);
-    sink.term(Component::gathered_parameters, 1, 1, 1, Factor{"P_layer", packed});
+    sink.term(Component::gathered_parameters, 1, 1, units, Factor{"P_layer", packed});
   } else {
-    sink.term(Component::gathered_parameters, bytes, 1, 1, Factor{"P_layer", layer.value});
+    sink.term(Component::gathered_parameters, bytes, 1, units, Factor{"P_layer", layer.value});
   }
+}
+
+// Whole gradients of earlier micro-batches are there when the last one ends a unit's backward: the gradients of the
+// unit's weights, the flat one made of them, and what the pass itself still holds.
+template <class Sink>
+void Step::describe_unit_end(Event event, Sink& sink) const {
+  if (!keeps_whole() || !run_.framework.trains_whole_units) return;
+  describe_sharded(event, sink);
+  describe_kept_logits(sink);
+  sink.term(Component::communication_buffers, bytes_per_element(run_.types.weights), 1, 2,
+            Factor{"P_layer", run_.inventory.largest_layer.value});
+}
+
+template <class Sink>
+void Step::describe_kept_logits(Sink& sink) const {
+  if (run_.framework.loss != LossKind::kept_chunked) return;
+  sink.term(Component::logits, bytes_per_element(ElementType::fp32), 1, 1, Factor{"b", run_.training.micro_batch},
+            Factor{"s", run_.training.sequence_length}, Factor{"V", head_rows_of(*run_.model)});
 }
 
 template <class Sink>
@@ -360,10 +382,11 @@ template <class Sink>
 void Step::describe(Event event, Sink& sink) const {
   sink.list(weights_, weights_bytes_);
   if (event.kind == EventKind::load) return;
-  if (!(run_.framework.longest_batch_first && in_pass(event.kind))) sink.list(states_, states_bytes_);
+  sink.list(states_, states_bytes_);
   sink.list(others_, others_bytes_);
   describe_gradients(event, sink);
   if (event.kind == EventKind::optimizer_step) sink.list(temporaries_, temporaries_bytes_);
+  if (event.kind == EventKind::gradient_reduction) describe_unit_end(event, sink);
   if (!in_pass(event.kind)) return;
   describe_sharded(event, sink);
   if (has_window_mask_) {
@@ -379,6 +402,7 @@ void Step::describe(Event event, Sink& sink) const {
     sink.term(component, stream_bytes_, 1, times, Factor{"b", run_.training.micro_batch},
               Factor{"s", run_.training.sequence_length}, Factor{"h", run_.model->hidden_size});
   };
+  Dim kept_inputs = 0;
   for (const LayerStack& stack : stacks_) {
     const Dim below = at_head                ? stack.count
                       : is_block(event.kind) ? std::clamp<Dim>(event.layer - stack.first, 0, stack.count)
@@ -391,19 +415,30 @@ void Step::describe(Event event, Sink& sink) const {
     const bool own = is_block(event.kind) && event.layer >= stack.first && event.layer < stack.first + stack.count;
     const bool kept = run_.framework.keeps_stream_in_backward && !forward;
     const Dim above = kept && !at_head ? stack.count - below - (own ? 1 : 0) : 0;
-    stream_term(Component::checkpoints, below + (own ? 1 : 0) + above);
+    kept_inputs += below + (own ? 1 : 0) + above;
     stream_term(Component::activation_gradients, above);
     if (forward) {
       sink.term(Component::autocast_weights, 1, 1, below,
                 Factor{"W_cast", stack.block.profile.cached_weight_copies.value});
     }
   }
-  if (run_.framework.loss == LossKind::kept_chunked && !forward && !at_head) {
-    sink.term(Component::logits, bytes_per_element(ElementType::fp32), 1, 1, Factor{"b", run_.training.micro_batch},
-              Factor{"s", run_.training.sequence_length}, Factor{"V", head_rows_of(*run_.model)});
-  }
+  stream_term(Component::checkpoints, on_gpu(kept_inputs, event));
+  if (!forward && !at_head) describe_kept_logits(sink);
   if (event.kind == EventKind::recompute_block) stream_term(Component::activation_gradients, 1);
   describe_running(event, sink);
+}
+
+// Of the inputs that checkpoints keep: forward sends them to the host behind a stash of the newest, which the final
+// norm empties; backward holds the one of the layer that runs and the one before it.
+Dim Step::on_gpu(Dim inputs, Event event) const {
+  if (!run_.training.offload.activations) return inputs;
+  switch (event.kind) {
+    case EventKind::forward_head:
+    case EventKind::backward_head: return 0;
+    case EventKind::recompute_block:
+    case EventKind::backward_block: return std::min<Dim>(inputs, 2);
+    default: return std::min<Dim>(inputs, run_.framework.offload_stash);
+  }
 }
 
 Bytes Step::kept_per_layer(const LayerStack& stack) const {

@@ -62,11 +62,18 @@ struct FrameworkSwitches {
   bool quantized_keeps_input = false;
   // The quantizer was given an FP16 copy: the dequantized weight is FP16, and cast to the compute type after that.
   bool dequantizes_through_fp16 = false;
-  // The script puts the longest sample into the first micro-batch: the pass of that length finds no gradients and no
-  // optimizer states.
-  bool longest_batch_first = false;
-  bool raises_leftovers = false;    // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
-  bool masks_sdpa_windows = false;  // a sliding window under SDPA becomes a mask (batch x sequence x sequence)
+  // FSDP1 on original parameters: a unit is one flat parameter, and when any part of it trains, every weight in it
+  // makes a gradient; the flat gradient is made of those when the unit's backward ends
+  // (torch/distributed/fsdp/_flat_param.py, _get_unflat_views).
+  bool trains_whole_units = false;
+  bool keeps_whole_gradients = false;     // micro-batches before the last one do not reduce them (no_sync)
+  std::int64_t sequences_per_device = 0;  // of a step when no global batch is given; 0: one micro-batch
+  std::int64_t gathers_ahead = 0;         // units gathered before backward comes to them
+  bool double_quantizes = false;          // NF4 always with quantized constants (torchao/dtypes/nf4tensor.py)
+  std::int64_t offload_stash = 0;         // activations on their way to the host, still on the GPU
+  bool compiled_loss = false;             // keeps the logits as they come, and makes their gradient from those
+  bool raises_leftovers = false;          // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
+  bool masks_sdpa_windows = false;        // a sliding window under SDPA becomes a mask (batch x sequence x sequence)
   std::int64_t loss_chunks = 1;
   std::int64_t loss_chunk_tokens = 0;  // above 0: chunks of so many tokens, whatever the length
   // FSDP1 waits for the gradients of a frozen unit's inputs with a multi-gradient hook, which holds them, and the

@@ -66,8 +66,9 @@ struct Op {
   std::array<TensorId, kMaxOutputs> outputs{};
   std::array<TensorId, kMaxSaved> saved{};
   std::uint8_t input_count = 0, output_count = 0, saved_count = 0;
-  bool passes_gradient = false;    // backward hands the output's gradient on unchanged (additions, views)
-  bool gradient_in_place = false;  // backward writes the input's gradient over the saved input
+  bool passes_gradient = false;     // backward hands the output's gradient on unchanged (additions, views)
+  bool gradient_in_place = false;   // backward writes the input's gradient over the saved input
+  bool gradient_in_pieces = false;  // backward makes the input's gradient piece by piece, the output's goes meanwhile
   Workspace forward, backward;
   Polynomial forward_bytes, backward_bytes;  // of the workspaces
   Bytes parameter_gradients;                 // made in backward and kept until the optimizer has run
@@ -79,6 +80,7 @@ struct OpTraits {
   std::initializer_list<TensorId> saves = {};
   bool passes_gradient = false;
   bool gradient_in_place = false;
+  bool gradient_in_pieces = false;
   Workspace forward = {};
   Workspace backward = {};
   Bytes parameter_gradients = {};

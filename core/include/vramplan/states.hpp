@@ -67,7 +67,8 @@ void add_quantization_constants(Contributions& out, const Inventory& inventory, 
 [[nodiscard]] BlockFormat storage_of(WeightFormat format);
 
 // states/gradients.cpp: all gradients, as they are when backward has ended.
-void add_gradients(Contributions& out, const Inventory& inventory, const StateTypes& types, const Sharding& sharding);
+void add_gradients(Contributions& out, const Inventory& inventory, const FrameworkSwitches& framework,
+                   const StateTypes& types, std::int64_t shared_by);
 
 // states/optimizers.cpp
 void add_optimizer_states(Contributions& out, const Inventory& inventory, const TrainingChoice& training,

@@ -130,12 +130,19 @@ class Step {
   template <class Sink>
   void describe_running(Event event, Sink& sink) const;
   template <class Sink>
+  void describe_unit_end(Event event, Sink& sink) const;
+  template <class Sink>
+  void describe_kept_logits(Sink& sink) const;
+  template <class Sink>
   void describe_sharded(Event event, Sink& sink) const;
   template <class Sink>
   void describe_gradients(Event event, Sink& sink) const;
   template <class Sink>
   void describe_gradients_done(Event event, Sink& sink) const;
   [[nodiscard]] const LayerStack& stack_of(std::int32_t layer) const;
+  [[nodiscard]] Dim on_gpu(Dim inputs, Event event) const;
+  // Micro-batches before the last leave whole gradients.
+  [[nodiscard]] bool keeps_whole() const { return run_.framework.keeps_whole_gradients && run_.accumulation_steps > 1; }
   [[nodiscard]] bool checkpoints() const { return run_.training.recompute == Recompute::full; }
 
   Run run_;

@@ -4,7 +4,7 @@ namespace vramplan {
 
 FrameworkSwitches switches_for(const TrainingChoice& training, bool sharded) {
   switch (training.framework) {
-    case FrameworkId::litgpt: return litgpt_switches(training);
+    case FrameworkId::litgpt: return litgpt_switches(training, sharded);
     case FrameworkId::torchtune: return torchtune_switches(training);
     // Frameworks that are not modelled are refused before (request.cpp).
     case FrameworkId::transformers:

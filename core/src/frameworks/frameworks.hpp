@@ -6,7 +6,7 @@
 namespace vramplan {
 
 [[nodiscard]] FrameworkSwitches transformers_switches(const TrainingChoice& training, bool sharded);
-[[nodiscard]] FrameworkSwitches litgpt_switches(const TrainingChoice& training);
+[[nodiscard]] FrameworkSwitches litgpt_switches(const TrainingChoice& training, bool sharded);
 [[nodiscard]] FrameworkSwitches torchtune_switches(const TrainingChoice& training);
 
 }  // namespace vramplan

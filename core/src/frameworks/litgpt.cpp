@@ -9,9 +9,11 @@ namespace {
 
 constexpr std::int64_t kHeadChunkTokens = 128;  // finetune/lora.py: lm_head_chunk_size; chunked_cross_entropy's default
 
+constexpr std::int64_t kBatchSize = 128;  // finetune/lora.py: batch_size
+
 }  // namespace
 
-FrameworkSwitches litgpt_switches(const TrainingChoice& t) {
+FrameworkSwitches litgpt_switches(const TrainingChoice& t, bool sharded) {
   FrameworkSwitches s;
   s.source = "litgpt";
   s.norm = NormKernel::composite;
@@ -26,7 +28,10 @@ FrameworkSwitches litgpt_switches(const TrainingChoice& t) {
   s.quantized_output_follows_input = true;
   s.quantized_keeps_input = true;
   s.dequantizes_through_fp16 = true;  // BitsandbytesPrecision quantizes weight.to(torch.half)
-  s.longest_batch_first = true;
+  s.trains_whole_units = sharded && t.method != Method::full;
+  s.keeps_whole_gradients = sharded;  // fabric.no_backward_sync
+  s.sequences_per_device = kBatchSize;
+  s.gathers_ahead = 1;                                       // FSDP's default, BackwardPrefetch.BACKWARD_PRE
   s.foreach_optimizer = t.optimizer.foreach.value_or(true);  // torch.optim.AdamW as it comes
   return s;
 }

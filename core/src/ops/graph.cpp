@@ -75,6 +75,7 @@ class BackwardWalk {
     if (!active_) return live_;
     live_.coefficient[static_cast<std::size_t>(Product::one)] += op.parameter_gradients.value;
     parameter_gradients_ += op.parameter_gradients;
+    for (std::size_t k = 0; k < op.output_count && op.gradient_in_pieces; ++k) release(op.outputs[k]);
     const std::int16_t passed = op.passes_gradient ? gradient_of_[at(op.outputs[0])] : kNone;
     for (std::size_t k = 0; k < op.input_count; ++k) {
       const TensorId id = op.inputs[k];
@@ -293,6 +294,7 @@ void Graph::run(std::initializer_list<TensorId> inputs, std::initializer_list<Te
   if (!needs_backward) return;
   op.passes_gradient = traits.passes_gradient;
   op.gradient_in_place = traits.gradient_in_place;
+  op.gradient_in_pieces = traits.gradient_in_pieces;
   op.backward = traits.backward;
   op.backward_bytes = total(op.backward);
   op.parameter_gradients = traits.parameter_gradients;

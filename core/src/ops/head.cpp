@@ -66,7 +66,14 @@ TensorId in_place_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   return loss;
 }
 
-// torchtune/modules/loss/ce_chunked_output_loss.py: all chunks are projected, then each is upcast in turn.
+// Cross-entropy of logits in their own type, raised to FP32 on the way.
+TensorId upcast_loss(Graph& g, const BlockContext& c, TensorId logits) {
+  if (!c.framework.compiled_loss) return log_softmax_loss(g, cast(g, logits, ElementType::fp32, kLogits));
+  return g.apply({logits}, loss_size(), kLogits, {.saves = {logits}});
+}
+
+// torchtune/modules/loss/ce_chunked_output_loss.py: all chunks are projected, then each is upcast in turn. The last
+// chunk comes first in backward: its gradient of the weight is the one to which the others are added.
 TensorId chunked_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   constexpr std::size_t kMaxChunks = 16;
   const auto chunks = static_cast<std::size_t>(c.framework.loss_chunks) < kMaxChunks
@@ -74,13 +81,15 @@ TensorId chunked_loss(Graph& g, const BlockContext& c, TensorId hidden) {
                           : kMaxChunks;
   const Size part{{Symbol::b, Symbol::sc, Symbol::one, Symbol::h}, 1, g.at(hidden).size.type};
   std::array<TensorId, kMaxChunks> logits{};
+  BlockContext added = c;
+  added.accumulates = true;
   for (std::size_t i = 0; i < chunks; ++i) {
     const TensorId view = g.view(hidden, part);
-    logits[i] = linear(g, c, view, head_weight(c, Symbol::sc));
+    logits[i] = linear(g, i + 1 == chunks ? c : added, view, head_weight(c, Symbol::sc));
   }
   TensorId loss = kNoTensor;
   for (std::size_t i = 0; i < chunks; ++i) {
-    const TensorId one = log_softmax_loss(g, cast(g, logits[i], ElementType::fp32, kLogits));
+    const TensorId one = upcast_loss(g, c, logits[i]);
     loss = loss == kNoTensor ? one : add(g, loss, one);
   }
   for (std::size_t i = 0; i < chunks; ++i) g.hold({logits[i]});
@@ -92,7 +101,8 @@ TensorId chunked_loss(Graph& g, const BlockContext& c, TensorId hidden) {
 // chunk by chunk (lit_gpt/utils.py, chunked_cross_entropy).
 TensorId kept_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   const TensorId logits = linear(g, c, hidden, head_weight(c));
-  const TensorId logits32 = cast(g, logits, ElementType::fp32, kLogits);
+  const TensorId logits32 =
+      g.apply({logits}, g.at(logits).size.as(ElementType::fp32), kLogits, {.gradient_in_pieces = true});
   g.hold({logits});
   const Size chunk{{Symbol::b, Symbol::sc, Symbol::one, Symbol::V}, 2, ElementType::fp32};
   const TensorId log_softmax = g.apply({logits32}, g.at(logits32).size, kLogits, {.passes_gradient = true});

@@ -137,6 +137,7 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
 StateTypes state_types(const TrainingChoice& t, const FrameworkSwitches& framework) {
   StateTypes types;
   types.base = t.base_weights.value_or(WeightFormat::bf16);
+  if (types.base == WeightFormat::nf4 && framework.double_quantizes) types.base = WeightFormat::nf4_dq;
   switch (t.precision) {
     case Precision::fp32: types.compute = ElementType::fp32; break;
     case Precision::fp16_amp:
