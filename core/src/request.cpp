@@ -54,12 +54,15 @@ Choice base_weights(const TrainingChoice& t) {
   return choice;
 }
 
-// Unsloth compiles the modules of a model whose own weights train: other kernels than those modelled here.
+// Unsloth compiles the modules of a model whose own weights train: other kernels than those modelled here. litgpt's
+// scripts train everything or adapters without magnitudes.
 Choice method(const TrainingChoice& t) {
-  Choice choice =
-      one_of("/training/method", t.method, {Method::full, Method::freeze, Method::lora, Method::dora, Method::qlora});
-  if (t.framework == FrameworkId::unsloth && trains_whole_weights(t.method)) choice.supported = false;
-  return choice;
+  using enum Method;
+  switch (t.framework) {
+    case FrameworkId::litgpt: return one_of("/training/method", t.method, {full, lora, qlora});
+    case FrameworkId::unsloth: return one_of("/training/method", t.method, {lora, dora, qlora});
+    default: return one_of("/training/method", t.method, {full, freeze, lora, dora, qlora});
+  }
 }
 
 // Fused kernels can be patched into Transformers' modules; Liger and Unsloth are their kernels; others have none to
@@ -112,6 +115,13 @@ Choice modules_to_save(const TrainingChoice& t) {
   return {"/training/lora/modules_to_save", std::string(first), none || peft};
 }
 
+// torchtune compiles layers and loss apart, and its chunked loss alone reads logits in their own type.
+Choice compile(const TrainingChoice& t) {
+  Choice choice = only_off("/training/compile", t.compile);
+  if (t.framework == FrameworkId::torchtune && t.cross_entropy == CrossEntropy::chunked) choice.supported = true;
+  return choice;
+}
+
 // Without the parameters, DeepSpeed alone moves states; FSDP's CPUOffload takes them along with the parameters.
 Choice offload_optimizer(const TrainingChoice& t) {
   Choice choice = only_off("/training/offload/optimizer", t.offload.optimizer);
@@ -134,7 +144,7 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
       method(t),
       one_of("/training/framework", t.framework,
              {FrameworkId::transformers, FrameworkId::liger, FrameworkId::unsloth, FrameworkId::torchtune,
-              FrameworkId::deepspeed}),
+              FrameworkId::deepspeed, FrameworkId::litgpt}),
       one_of("/training/precision", t.precision,
              {Precision::fp32, Precision::bf16_amp, Precision::bf16, Precision::fp16_amp}),
       base_weights(t),
@@ -148,7 +158,7 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
       cross_entropy(t),
       kernels(t),
       kbit_upcast(t),
-      only_off("/training/compile", t.compile),
+      compile(t),
       offload_optimizer(t),
       offload_activations(t),
   };
@@ -296,17 +306,22 @@ WeightFormat default_base_weights(const TrainingChoice& t) {
   return half ? WeightFormat::fp16 : WeightFormat::bf16;
 }
 
-// trl/trainer/model_config.py: lora_dropout 0.05, as in the trainers built on PEFT; Unsloth and torchtune's recipes: 0.
+// trl/trainer/model_config.py: lora_dropout 0.05, as in the trainers built on PEFT and in litgpt's scripts; Unsloth and
+// torchtune's recipes: 0.
 double default_dropout(FrameworkId framework) {
-  return has_trainer(framework) && framework != FrameworkId::unsloth ? 0.05 : 0.0;
+  const bool drops = has_trainer(framework) || framework == FrameworkId::litgpt;
+  return drops && framework != FrameworkId::unsloth ? 0.05 : 0.0;
 }
 
 // Liger and Unsloth are fused kernels, the one of head and loss among them unless they are told otherwise.
 bool is_fused(FrameworkId framework) { return framework == FrameworkId::liger || framework == FrameworkId::unsloth; }
 
-// PEFT raises 16-bit adapters to FP32 whatever the precision of the run; torchtune makes them in the type of the
-// weights.
-bool has_fp32_adapters(const TrainingChoice& t) { return has_trainer(t.framework) || t.precision == Precision::fp32; }
+// PEFT raises 16-bit adapters to FP32 whatever the precision of the run; torchtune and litgpt make them in the type of
+// the weights.
+bool has_fp32_adapters(const TrainingChoice& t) {
+  const bool mixed = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
+  return has_trainer(t.framework) || t.precision == Precision::fp32 || (t.framework == FrameworkId::litgpt && mixed);
+}
 
 // States take the type of the weights they belong to. `base` is resolved.
 StateFormat default_states(const TrainingChoice& t, WeightFormat base) {

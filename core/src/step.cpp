@@ -43,7 +43,8 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.quantized = is_quantized(run.types.base);
   c.multiplies_int8 = run.types.base == WeightFormat::int8;
   const Method method = run.training.method;
-  c.trains_base = method == Method::full || (method == Method::freeze && trained_layer);
+  c.trains_base =
+      method == Method::full || (method == Method::freeze && trained_layer) || run.framework.trains_whole_units;
   c.trains_embedding = trains_outside(run.training, Module::embedding);
   c.trains_head = trains_outside(run.training, Module::head);
   c.trains_norms = c.trains_base;
@@ -187,6 +188,7 @@ bool is_backward(EventKind k) {
   return k == EventKind::backward_head || k == EventKind::recompute_block || k == EventKind::backward_block ||
          k == EventKind::backward_embedding;
 }
+bool in_pass(EventKind k) { return is_forward(k) || is_backward(k); }
 bool is_block(EventKind k) {
   return k == EventKind::forward_block || k == EventKind::recompute_block || k == EventKind::backward_block;
 }
@@ -215,7 +217,8 @@ void add_others(Contributions& out, const Run& run) {
 }
 
 std::int64_t accumulation_steps(const TrainingChoice& t, const LayoutChoice& layout, BatchSize batch) {
-  if (!t.global_batch) return 1;
+  if (!t.global_batch)
+    return std::max<std::int64_t>(switches_for(t, {}).sequences_per_device / batch.micro_batch, 1);
   const std::int64_t per_pass = saturating_multiply(batch.micro_batch, layout.dp);
   return std::max<std::int64_t>(*t.global_batch / per_pass, 1);
 }
@@ -285,6 +288,7 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
   run.types = state_types(training, run.framework);
   const std::vector<ParameterGroup> groups = groups_for(model, training.objective);
   run.inventory = take_inventory(model, training, groups);
+  if (run.framework.trains_whole_units) run.inventory.with_gradients = run.inventory.total - run.inventory.outside_layers;
   run.adapter_targets = adapter_targets(training, groups);
   run.cublas_workspace = cublas_workspace;
   return run;
@@ -414,8 +418,7 @@ void Step::describe_gradients(Event event, Sink& sink) const {
   const Sharding& s = run_.sharding;
   const bool zero_2_or_3 = s.engine == Engine::deepspeed && s.stage >= 2;
   const bool before_first_pass = event.kind == EventKind::reference_forward && !reference_runs_last();
-  const bool in_pass = !before_first_pass && (is_forward(event.kind) || is_backward(event.kind));
-  const bool from_last_pass = run_.accumulation_steps > 1 && in_pass;
+  const bool from_last_pass = run_.accumulation_steps > 1 && !before_first_pass && in_pass(event.kind);
   if (event.kind == EventKind::optimizer_step) {
     sink.list(gradients_, gradients_bytes_);
   } else if (event.kind == EventKind::gradient_reduction) {
@@ -526,6 +529,24 @@ void Step::describe_fetched(Event event, Sink& sink) const {
   }
 }
 
+// Whole gradients of earlier micro-batches are there when the last one ends a unit's backward: the gradients of the
+// unit's weights, the flat one made of them, and what the pass itself still holds.
+template <class Sink>
+void Step::describe_unit_end(Sink& sink) const {
+  if (!keeps_whole() || !run_.framework.trains_whole_units) return;
+  describe_sharded({EventKind::backward_block, static_cast<std::int32_t>(layers_ - 1)}, sink);
+  describe_kept_logits(sink);
+  sink.term(Component::communication_buffers, bytes_per_element(run_.types.weights), 1, 2,
+            Factor{"P_layer", run_.inventory.largest_layer.value});
+}
+
+template <class Sink>
+void Step::describe_kept_logits(Sink& sink) const {
+  if (run_.framework.loss != LossKind::kept_chunked) return;
+  sink.term(Component::logits, bytes_per_element(ElementType::fp32), 1, 1, Factor{"b", run_.training.micro_batch},
+            Factor{"s", run_.training.sequence_length}, Factor{"V", head_rows_of(*run_.model)});
+}
+
 template <class Sink>
 void Step::describe_running(Event event, Sink& sink) const {
   const Component gradients = run_.sharding.gathers ? Component::communication_buffers : kGradients;
@@ -567,11 +588,12 @@ Dim Step::not_offloaded(Event event, const LayerStack& stack) const {
 // (max_fwd_stash_size of torchtune/training/_activation_offloading.py, which TRL took over).
 constexpr Dim kOffloadStash = 5;
 
+// Forward sends them to the host behind a stash of the newest, which the final norm empties; backward holds the one of
+// the layer that runs and the one before it.
 Dim Step::checkpoints_on_gpu(Event event) const {
   if (!run_.training.offload.activations) return layers_;
-  const bool at_head = !is_block(event.kind);
-  const Dim newer = at_head ? 0 : is_forward(event.kind) ? 1 : layers_ - event.layer;  // the running block's, and later
-  return std::max<Dim>(kOffloadStash - newer, 0);
+  if (!is_block(event.kind)) return 0;
+  return event.kind == EventKind::forward_block ? kOffloadStash - 1 : 1;
 }
 
 // What earlier layers have left for backward, and what later ones have not given up.
@@ -611,6 +633,7 @@ void Step::describe_kept(Event event, Sink& sink) const {
                 Factor{"W_cast", stack->block.profile.cached_weight_copies.value});
     }
   }
+  if (!forward && !at_head) describe_kept_logits(sink);
   if (event.kind == EventKind::recompute_block) stream_term(Component::activation_gradients, 1);
 }
 
@@ -624,7 +647,8 @@ void Step::describe(Event event, Sink& sink) const {
   describe_communication(event, sink);
   if (event.kind == EventKind::optimizer_step) sink.list(temporaries_, temporaries_bytes_);
   if (event.kind == EventKind::generation) return describe_generation(sink);
-  if (!is_forward(event.kind) && !is_backward(event.kind)) return;
+  if (event.kind == EventKind::gradient_reduction) describe_unit_end(sink);
+  if (!in_pass(event.kind)) return;
   describe_sharded(event, sink);
   if (has_window_mask_) {
     const Factor length{"s", run_.training.sequence_length};

@@ -15,9 +15,10 @@ namespace vramplan {
 // statistic, and writes the input's gradient over the output's where nothing else can need that
 // (liger_kernel/ops/rms_norm.py, in_place; unsloth/kernels/rms_layernorm.py, reuse_grad).
 enum class NormKernel : std::uint8_t { composite, fused };
-// composite_fp32: rotates in FP32 through views (torchtune); composite: rotate_half in the compute type; fused: in
+// composite_fp32: rotates in FP32 through views (torchtune); composite: rotate_half in the compute type;
+// composite_joined: rotate_half with FP32 tables, then joined with the part that does not rotate (litgpt); fused: in
 // place, forward and backward; fused_forward: in place, its gradients are new tensors.
-enum class RotaryKernel : std::uint8_t { composite, composite_fp32, fused, fused_forward };
+enum class RotaryKernel : std::uint8_t { composite, composite_fp32, composite_joined, fused, fused_forward };
 enum class GatedMlpKernel : std::uint8_t { composite, fused };
 // What walks the sequence in a recurrent layer: tensor operations chunk by chunk, or the kernels of fla, mamba_ssm and
 // causal_conv1d, which keep little and compute again in backward.
@@ -26,6 +27,7 @@ enum class RecurrenceKernel : std::uint8_t { composite, fused };
 enum class LossKind : std::uint8_t {
   upcast_full,      // FP32 copy of all logits, log-softmax saved (Transformers' ForCausalLMLoss)
   in_type_chunked,  // head output split into chunks, each upcast in turn (torchtune's CEWithChunkedOutputLoss)
+  kept_chunked,     // logits in chunks of tokens, raised to FP32 and kept to the end of backward by the caller (litgpt)
   fused_kernel,     // logits materialised once, one loss kernel on them
   fused_linear,     // head and loss fused: logits exist for one chunk at a time, gradients are made in forward
   tiled,            // head and loss fused: logits exist for one tile at a time, and again in backward
@@ -82,6 +84,7 @@ struct FrameworkSwitches {
   LossChunk loss_chunk = LossChunk::in_type;
   ChunkRule chunk_rule = ChunkRule::parts;
   std::int64_t loss_chunks = 1;
+  std::int64_t loss_chunk_tokens = 0;  // above 0: chunks of so many tokens of each sequence, whatever the length
   // Adapted projections of one input are one autograd function, which writes the input's gradient over the input and
   // dequantizes into a buffer that all layers share (unsloth/kernels/fast_lora.py).
   bool fuses_adapters = false;
@@ -91,6 +94,21 @@ struct FrameworkSwitches {
   bool reentrant_checkpoints = false;
   std::int64_t kept_logits = 0;  // logits only of so many tokens at the end of a sequence (logits_to_keep); 0: of all
   bool scales_logits = false;    // log-probabilities at a temperature: the logits are divided, into a copy
+  bool fuses_qkv = false;         // q, k and v are one linear, in every model
+  bool native_gelu = false;       // tanh GELU is one kernel in every model
+  bool quantizes_head = false;    // the quantizer replaces every linear, the output head too
+  // bitsandbytes to 0.43.0: a 4-bit linear keeps its input, although no gradient of its weight is ever taken
+  // (bitsandbytes/autograd/_functions.py, MatMul4Bit).
+  bool quantized_keeps_input = false;
+  // The quantizer was given an FP16 copy: the dequantized weight is FP16, and cast to the compute type after that.
+  bool dequantizes_through_fp16 = false;
+  // FSDP1 on original parameters: a unit is one flat parameter, and when any part of it trains, every weight in it
+  // makes a gradient; the flat gradient is made of those when the unit's backward ends
+  // (torch/distributed/fsdp/_flat_param.py, _get_unflat_views).
+  bool trains_whole_units = false;
+  std::int64_t sequences_per_device = 0;  // of a step when no global batch is given; 0: one micro-batch
+  bool double_quantizes = false;          // NF4 always with quantized constants (torchao/dtypes/nf4tensor.py)
+  bool compiled_loss = false;             // keeps the logits as they come, and makes their gradient from those
   // FSDP1 waits for the gradients of a frozen unit's inputs with a multi-gradient hook, which holds them, and the
   // inputs, to the end of backward (torch/distributed/fsdp/_runtime_utils.py,
   // _register_post_backward_reshard_only_hook).

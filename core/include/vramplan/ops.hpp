@@ -67,9 +67,10 @@ struct Op {
   std::array<TensorId, kMaxOutputs> outputs{};
   std::array<TensorId, kMaxSaved> saved{};
   std::uint8_t input_count = 0, output_count = 0, saved_count = 0;
-  bool passes_gradient = false;    // backward hands the output's gradient on unchanged (additions, views)
-  bool gradient_in_place = false;  // backward writes the input's gradient over the saved input
-  bool saves_gradients = false;    // what it saves are the gradients, made in forward: backward hands them out
+  bool passes_gradient = false;     // backward hands the output's gradient on unchanged (additions, views)
+  bool gradient_in_place = false;   // backward writes the input's gradient over the saved input
+  bool saves_gradients = false;     // what it saves are the gradients, made in forward: backward hands them out
+  bool gradient_in_pieces = false;  // backward makes the input's gradient piece by piece, the output's goes meanwhile
   Workspace forward, backward;
   Polynomial forward_bytes, backward_bytes;  // of the workspaces
   Bytes parameter_gradients;                 // made in backward and kept until the optimizer has run
@@ -82,6 +83,7 @@ struct OpTraits {
   bool passes_gradient = false;
   bool gradient_in_place = false;
   bool saves_gradients = false;
+  bool gradient_in_pieces = false;
   Workspace forward = {};
   Workspace backward = {};
   Bytes parameter_gradients = {};
@@ -117,6 +119,8 @@ class Graph {
   // And holds it beside what autograd saves: no checkpoint sees it there, and it goes with the whole graph, when
   // backward has ended.
   void pin(TensorId tensor);
+  // The caller holds it until backward has ended.
+  void keep(TensorId tensor);
   // Weight copies that autocast keeps until its context ends.
   void cache_weight_copy(Bytes bytes) { cached_weight_copies_ += bytes; }
 
@@ -135,6 +139,8 @@ class Graph {
 
  private:
   void used_by(TensorId t, std::int16_t op);
+  void save_in(Op& op, std::int16_t number, TensorId t);
+  TensorId part(TensorId x, Size size);
   static std::size_t index(TensorId t) { return static_cast<std::size_t>(t); }
   Polynomial total(const Workspace& workspace);
   SymbolTable widths_;

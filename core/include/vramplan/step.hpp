@@ -135,6 +135,10 @@ class Step {
   template <class Sink>
   void describe_running(Event event, Sink& sink) const;
   template <class Sink>
+  void describe_unit_end(Sink& sink) const;
+  template <class Sink>
+  void describe_kept_logits(Sink& sink) const;
+  template <class Sink>
   void describe_sharded(Event event, Sink& sink) const;
   template <class Sink>
   void describe_fetched(Event event, Sink& sink) const;
@@ -154,6 +158,8 @@ class Step {
   [[nodiscard]] Dim checkpoints_on_gpu(Event event) const;
   [[nodiscard]] Dim gathered_layers(const LayerStack& stack, Event event) const;
   [[nodiscard]] Factor unit_of(Params elements) const;
+  // Micro-batches before the last leave whole gradients.
+  [[nodiscard]] bool keeps_whole() const { return run_.sharding.defers_reduction && run_.accumulation_steps > 1; }
   [[nodiscard]] bool checkpoints() const { return run_.training.recompute == Recompute::full; }
 
   Run run_;

@@ -9,6 +9,7 @@ namespace vramplan {
 [[nodiscard]] FrameworkSwitches liger_switches(const TrainingChoice& training, const Sharding& sharding);
 [[nodiscard]] FrameworkSwitches unsloth_switches(const TrainingChoice& training);
 [[nodiscard]] FrameworkSwitches deepspeed_switches(const TrainingChoice& training, const Sharding& sharding);
+[[nodiscard]] FrameworkSwitches litgpt_switches(const TrainingChoice& training, const Sharding& sharding);
 [[nodiscard]] FrameworkSwitches torchtune_switches(const TrainingChoice& training);
 
 }  // namespace vramplan

@@ -14,8 +14,8 @@ TensorId rotary(Graph& g, const BlockContext& c, TensorId x) {
   const Size size = g.at(x).size;
   if (c.framework.rotary == RotaryKernel::fused) return x;
   if (c.framework.rotary == RotaryKernel::fused_forward) return g.view(x, size);
-  const ElementType type =
-      c.framework.rotary == RotaryKernel::composite_fp32 ? ElementType::fp32 : wider(size.type, c.residual);
+  const bool in_fp32 = c.framework.rotary != RotaryKernel::composite;
+  const ElementType type = in_fp32 ? ElementType::fp32 : wider(size.type, c.residual);
   const TensorId straight = g.apply({x}, size.as(type), kAttention);
   const TensorId turned = g.apply({x}, size, kAttention,
                                   {.forward = {Component::working_memory, {size.halved()}},
@@ -23,7 +23,8 @@ TensorId rotary(Graph& g, const BlockContext& c, TensorId x) {
   const TensorId turned_sin = g.apply({turned}, size.as(type), kAttention);
   g.hold({turned});
   const TensorId rotated = add(g, straight, turned_sin);
-  return c.framework.rotary == RotaryKernel::composite_fp32 ? cast(g, rotated, size.type, kAttention) : rotated;
+  const TensorId lowered = in_fp32 ? cast(g, rotated, size.type, kAttention) : rotated;
+  return c.framework.rotary == RotaryKernel::composite_joined ? copy(g, lowered) : lowered;
 }
 
 // Scores, softmax in FP32 and probabilities in memory, batch x heads x queries x keys each.
@@ -95,7 +96,18 @@ struct Projected {
   TensorId q, k, v;
 };
 
+// litgpt's CausalSelfAttention: views of one projection, copied out where query heads share keys and values, which are
+// then repeated for each.
+Projected project_fused(Graph& g, const BlockContext& c, TensorId x, const Attention& a) {
+  const TensorId qkv = fused_qkv(g, c, x, a.qkv_bias);
+  const auto part = [&](Symbol width) { return token_size({width}, g.at(qkv).size.type); };
+  const auto [q, k, v] = g.split(qkv, part(Symbol::q), part(Symbol::kv), part(Symbol::v));
+  if (a.kv_heads == a.heads) return {q, k, v};
+  return {copy(g, q), g.apply({k}, part(Symbol::q), kAttention), g.apply({v}, part(Symbol::av), kAttention)};
+}
+
 Projected project(Graph& g, const BlockContext& c, TensorId x, const Attention& a) {
+  if (c.framework.fuses_qkv) return project_fused(g, c, x, a);
   const Width h{Symbol::h};
   if (a.fused_qkv) {  // q, k and v are views of one tensor
     const TensorId qkv = linear(g, c, x, {.module = Module::qkv, .in = h, .out = {Symbol::qkv}, .bias = a.qkv_bias});
@@ -171,15 +183,17 @@ TensorId attention(Graph& g, const BlockContext& c, TensorId x, const Attention&
     p.q = rotary(g, c, p.q);
     p.k = rotary(g, c, p.k);
   }
-  const bool grouped = a.kv_heads < a.heads;
+  const bool grouped = a.kv_heads < a.heads && !c.framework.fuses_qkv;
   const bool repeats = grouped && repeats_keys(c, a);
   if (repeats) {
     p.k = for_every_head(g, p.k, Symbol::q);
     p.v = for_every_head(g, p.v, Symbol::av);
   }
   const TensorId out = attention_kernel(g, c, {p.q, p.k, p.v, {Symbol::av}, grouped && !repeats, a.softcap});
-  const bool joins =
-      a.partial_rotary && c.attention != AttentionKernel::eager && c.framework.rotary == RotaryKernel::composite;
+  // The fused kernel answers in the layout of its queries: joined parts lie head by head.
+  const bool joined = c.framework.rotary == RotaryKernel::composite_joined ||
+                      (a.partial_rotary && c.framework.rotary == RotaryKernel::composite);
+  const bool joins = joined && c.attention != AttentionKernel::eager;
   const TensorId gated = gate_output(g, c, x, joins ? copy(g, out) : out, a.output_gate);
   const Linear o{.module = Module::o, .in = {Symbol::av}, .out = {Symbol::h}, .bias = a.o_bias};
   return fuses(c, {o}) ? fused_output(g, c, gated, o) : linear(g, c, gated, o);

@@ -41,7 +41,7 @@ struct Linear {
 [[nodiscard]] TensorId scale(Graph& g, TensorId x);                       // by a number: saves nothing
 [[nodiscard]] TensorId copy(Graph& g, TensorId x);                        // contiguous(), clone(): saves nothing
 [[nodiscard]] TensorId unary(Graph& g, TensorId x, Component component);  // saves its input
-[[nodiscard]] TensorId activation(Graph& g, TensorId x, Activation kind, Component component);
+[[nodiscard]] TensorId activation(Graph& g, const BlockContext& c, TensorId x, Activation kind, Component component);
 [[nodiscard]] TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w);
 [[nodiscard]] TensorId autocast_copy(Graph& g, const BlockContext& c, const Size& weight, bool trains);
 void add_parameter_gradient(const Graph& g, const BlockContext& c, const Size& parameter, OpTraits& traits);
@@ -60,6 +60,8 @@ void add_parameter_gradient(const Graph& g, const BlockContext& c, const Size& p
 
 // adapter.cpp: what an adapter adds to `base`, the output of its linear layer.
 [[nodiscard]] TensorId adapter(Graph& g, const BlockContext& c, TensorId x, TensorId base, const Linear& w);
+// One linear for q, k and v with the adapters of each (litgpt's LoRAQKVLinear).
+[[nodiscard]] TensorId fused_qkv(Graph& g, const BlockContext& c, TensorId x, bool bias);
 
 // norm.cpp: over a width, or over each of `rows` parts of it (a norm per head).
 [[nodiscard]] TensorId norm(Graph& g, const BlockContext& c, TensorId x, Width width, Symbol rows = Symbol::one);

@@ -76,6 +76,7 @@ class BackwardWalk {
     if (op.saves_gradients) release_saved(op);
     live_.coefficient[static_cast<std::size_t>(Product::one)] += op.parameter_gradients.value;
     parameter_gradients_ += op.parameter_gradients;
+    for (std::size_t k = 0; k < op.output_count && op.gradient_in_pieces; ++k) release(op.outputs[k]);
     const std::int16_t passed = op.passes_gradient ? gradient_of_[at(op.outputs[0])] : kNone;
     for (std::size_t k = 0; k < op.input_count; ++k) {
       const TensorId id = op.inputs[k];
@@ -302,6 +303,7 @@ void Graph::run(std::initializer_list<TensorId> inputs, std::initializer_list<Te
   op.passes_gradient = traits.passes_gradient;
   op.gradient_in_place = traits.gradient_in_place;
   op.saves_gradients = traits.saves_gradients;
+  op.gradient_in_pieces = traits.gradient_in_pieces;
   op.backward = traits.backward;
   op.backward_bytes = total(op.backward);
   op.parameter_gradients = traits.parameter_gradients;
@@ -316,16 +318,26 @@ void Graph::used_by(TensorId t, std::int16_t op) {
   }
 }
 
-void Graph::save(TensorId t) {
+void Graph::save_in(Op& op, std::int16_t number, TensorId t) {
   while (at(t).base != kNoTensor) t = at(t).base;
-  Op& op = ops_.back();
   if (op.saved_count == Op::kMaxSaved) {
     overflowed_ = true;
     return;
   }
   op.saved[op.saved_count++] = t;
   std::int16_t& first = tensors_[index(t)].first_save;
-  if (first < 0) first = static_cast<std::int16_t>(ops_.size() - 1);
+  if (first < 0 || first > number) first = number;
+}
+
+void Graph::save(TensorId t) { save_in(ops_.back(), static_cast<std::int16_t>(ops_.size() - 1), t); }
+
+// Backward ends with the first operation.
+void Graph::keep(TensorId t) { save_in(ops_.front(), 0, t); }
+
+TensorId Graph::part(TensorId x, Size size) {
+  const TensorId t = external(size, at(x).component, at(x).requires_grad);
+  tensors_[index(t)].base = x;
+  return t;
 }
 
 void Graph::pin(TensorId t) {
@@ -335,27 +347,20 @@ void Graph::pin(TensorId t) {
 }
 
 TensorId Graph::view(TensorId x, Size size) {
-  const TensorId part = external(size, at(x).component, at(x).requires_grad);
-  run({x}, {part}, {});
-  tensors_[index(part)].base = x;
-  return part;
+  const TensorId t = part(x, size);
+  run({x}, {t}, {});
+  return t;
 }
 
 std::array<TensorId, 2> Graph::split(TensorId x, Size first, Size second) {
-  const bool requires_grad = at(x).requires_grad;
-  const TensorId a = external(first, at(x).component, requires_grad);
-  const TensorId b = external(second, at(x).component, requires_grad);
-  run({x}, {a, b}, {});
-  tensors_[index(a)].base = x;
-  tensors_[index(b)].base = x;
-  return {a, b};
+  const std::array<TensorId, 2> parts{part(x, first), part(x, second)};
+  run({x}, {parts[0], parts[1]}, {});
+  return parts;
 }
 
 std::array<TensorId, 3> Graph::split(TensorId x, Size first, Size second, Size third) {
-  const auto part = [&](const Size& size) { return external(size, at(x).component, at(x).requires_grad); };
-  const std::array<TensorId, 3> parts{part(first), part(second), part(third)};
+  const std::array<TensorId, 3> parts{part(x, first), part(x, second), part(x, third)};
   run({x}, {parts[0], parts[1], parts[2]}, {});
-  for (const TensorId t : parts) tensors_[index(t)].base = x;
   return parts;
 }
 

@@ -67,7 +67,14 @@ TensorId kernel_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   return loss;
 }
 
-// torchtune/modules/loss/ce_chunked_output_loss.py: all chunks are projected, then each is upcast in turn.
+// Cross-entropy of logits in their own type, raised to FP32 on the way.
+TensorId upcast_loss(Graph& g, const BlockContext& c, TensorId logits) {
+  if (!c.framework.compiled_loss) return log_softmax_loss(g, cast(g, logits, ElementType::fp32, kLogits));
+  return g.apply({logits}, loss_size(), kLogits, {.saves = {logits}});
+}
+
+// torchtune/modules/loss/ce_chunked_output_loss.py: all chunks are projected, then each is upcast in turn. The last
+// chunk comes first in backward: its gradient of the weight is the one to which the others are added.
 TensorId chunked_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   constexpr std::size_t kMaxChunks = 16;
   const auto chunks = static_cast<std::size_t>(c.framework.loss_chunks) < kMaxChunks
@@ -75,16 +82,34 @@ TensorId chunked_loss(Graph& g, const BlockContext& c, TensorId hidden) {
                           : kMaxChunks;
   const Size part = token_size({Symbol::h}, g.at(hidden).size.type, Symbol::one, Symbol::sc);
   std::array<TensorId, kMaxChunks> logits{};
+  BlockContext added = c;
+  added.accumulates = true;
   for (std::size_t i = 0; i < chunks; ++i) {
     const TensorId view = g.view(hidden, part);
-    logits[i] = linear(g, c, view, head_weight(c, Symbol::sc));
+    logits[i] = linear(g, i + 1 == chunks ? c : added, view, head_weight(c, Symbol::sc));
   }
   TensorId loss = kNoTensor;
   for (std::size_t i = 0; i < chunks; ++i) {
-    const TensorId one = log_softmax_loss(g, cast(g, logits[i], ElementType::fp32, kLogits));
+    const TensorId one = upcast_loss(g, c, logits[i]);
     loss = loss == kNoTensor ? one : add(g, loss, one);
   }
   for (std::size_t i = 0; i < chunks; ++i) g.hold({logits[i]});
+  return loss;
+}
+
+// The caller gets logits raised to FP32 (lightning_fabric/wrappers.py) and keeps them to the end of backward;
+// cross-entropy takes them a chunk of tokens at a time, so that backward exchanges the kept log-softmax for a gradient
+// chunk by chunk (lit_gpt/utils.py, chunked_cross_entropy).
+TensorId kept_loss(Graph& g, const BlockContext& c, TensorId hidden) {
+  const TensorId logits = linear(g, c, hidden, head_weight(c));
+  const TensorId logits32 =
+      g.apply({logits}, g.at(logits).size.as(ElementType::fp32), kLogits, {.gradient_in_pieces = true});
+  g.hold({logits});
+  const Size chunk{{Symbol::sc, Symbol::V, Symbol::one, Symbol::one}, 2, ElementType::fp32};
+  const TensorId log_softmax = g.apply({logits32}, g.at(logits32).size, kLogits, {.passes_gradient = true});
+  const TensorId loss = g.apply({log_softmax}, loss_size(), kLogits,
+                                {.saves = {log_softmax}, .gradient_in_place = true, .backward = {kLogits, {chunk}}});
+  g.keep(logits32);
   return loss;
 }
 
@@ -218,6 +243,7 @@ Graph head_graph(const BlockContext& c) {
   switch (c.framework.loss) {
     case LossKind::upcast_full: g.output = full_loss(g, c, hidden); break;
     case LossKind::in_type_chunked: g.output = chunked_loss(g, c, hidden); break;
+    case LossKind::kept_chunked: g.output = kept_loss(g, c, hidden); break;
     case LossKind::fused_kernel: g.output = kernel_loss(g, c, hidden); break;
     case LossKind::fused_linear: g.output = fused_linear_loss(g, c, hidden); break;
     case LossKind::tiled: g.output = tiled_loss(g, c, hidden); break;

@@ -26,7 +26,7 @@ TensorId fused_projection(Graph& g, const BlockContext& c, TensorId x, const Den
       {.module = Module::gate_up, .in = {Symbol::h}, .out = {Symbol::f, 2}, .bias = mlp.bias, .component = kMlp});
   const Size half = token_size({Symbol::f}, g.at(both).size.type);
   const auto [gate, up] = g.split(both, half, half);
-  if (!has_gated_kernel(c, mlp.activation)) return multiply(g, activation(g, gate, mlp.activation, kMlp), up, kMlp);
+  if (!has_gated_kernel(c, mlp.activation)) return multiply(g, activation(g, c, gate, mlp.activation, kMlp), up, kMlp);
   const TensorId product = gated_kernel(g, copy(g, gate), copy(g, up), kMlp);
   g.hold({both});
   return product;
@@ -37,7 +37,7 @@ TensorId gated_product(Graph& g, const BlockContext& c, TensorId x, const Linear
                        Activation kind) {
   const TensorId opened = linear(g, c, x, gate);
   if (!has_gated_kernel(c, kind)) {
-    const TensorId acted = activation(g, opened, kind, kMlp);
+    const TensorId acted = activation(g, c, opened, kind, kMlp);
     return multiply(g, acted, linear(g, c, x, up), kMlp);
   }
   return gated_kernel(g, opened, linear(g, c, x, up), kMlp);
@@ -51,7 +51,7 @@ TensorId dense_mlp(Graph& g, const BlockContext& c, TensorId x, const DenseMlp& 
   const Linear gate{.module = Module::gate, .in = h, .out = f, .bias = mlp.bias, .component = kMlp};
   const Linear up{.module = Module::up, .in = h, .out = f, .bias = mlp.bias, .component = kMlp};
   const Linear down{.module = Module::down, .in = f, .out = h, .bias = mlp.bias, .component = kMlp};
-  if (!mlp.gated) return linear(g, c, activation(g, linear(g, c, x, up), mlp.activation, kMlp), down);
+  if (!mlp.gated) return linear(g, c, activation(g, c, linear(g, c, x, up), mlp.activation, kMlp), down);
   if (mlp.fused_gate_up) return linear(g, c, fused_projection(g, c, x, mlp), down);
   if (has_gated_kernel(c, mlp.activation) && fuses(c, {gate, up, down}))
     return fused_gated_mlp(g, c, x, gate, up, down);

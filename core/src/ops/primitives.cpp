@@ -50,16 +50,16 @@ TensorId gelu_new(Graph& g, TensorId x, Component component) {
 
 }  // namespace
 
-TensorId activation(Graph& g, TensorId x, Activation kind, Component component) {
+TensorId activation(Graph& g, const BlockContext& c, TensorId x, Activation kind, Component component) {
   switch (kind) {
-    case Activation::gelu_new: return gelu_new(g, x, component);
+    case Activation::gelu_new: return c.framework.native_gelu ? unary(g, x, component) : gelu_new(g, x, component);
     case Activation::relu: {  // saves its result, not its input
       const TensorId out = g.apply({x}, g.at(x).size, component);
       g.save(out);
       return out;
     }
     case Activation::relu2: {
-      const TensorId out = activation(g, x, Activation::relu, component);
+      const TensorId out = activation(g, c, x, Activation::relu, component);
       return unary(g, out, component);
     }
     case Activation::silu:
@@ -81,8 +81,12 @@ Size working_weight_size(const Linear& w, ElementType type) {
   return Size{{Symbol::one, w.in.symbol, w.out.symbol, Symbol::one}, w.in.multiplier * w.out.multiplier, type};
 }
 
-Workspace dequantized(const Linear& w, ElementType type) {
-  return {Component::dequantized_weights, {working_weight_size(w, type)}};
+Workspace dequantized(const BlockContext& c, const Linear& w) {
+  Workspace workspace(Component::dequantized_weights, {working_weight_size(w, c.compute)});
+  if (c.framework.dequantizes_through_fp16 && c.compute != ElementType::fp16) {
+    workspace.add(working_weight_size(w, ElementType::fp16));
+  }
+  return workspace;
 }
 
 Polynomial matrix_flops(Graph& g, const Linear& w) {
@@ -91,7 +95,9 @@ Polynomial matrix_flops(Graph& g, const Linear& w) {
   return g.polynomial(tokens) * g.size_in_bytes(weight).value * 2;
 }
 
-bool is_quantized(const BlockContext& c, const Linear& w) { return c.quantized && w.quantizable; }
+bool is_quantized(const BlockContext& c, const Linear& w) {
+  return c.quantized && (w.quantizable || (w.module == Module::head && c.framework.quantizes_head));
+}
 bool trains_weight(const BlockContext& c, const Linear& w) {
   return !is_quantized(c, w) && (w.leftover ? c.trains_head : c.trains_base);
 }
@@ -104,7 +110,7 @@ void add_parameter_gradient(const Graph& g, const BlockContext& c, const Size& p
   if (c.accumulates) {
     traits.backward.add(parameter);
   } else {
-    traits.parameter_gradients = g.size_in_bytes(parameter);
+    traits.parameter_gradients += g.size_in_bytes(parameter);
   }
 }
 
@@ -139,7 +145,10 @@ TensorId int8_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& 
   if (!half) scaling.add(size.as(ElementType::fp16));
   const bool differentiable = g.at(x).requires_grad;
   const TensorId out = g.tensor(size, w.component, differentiable);
-  g.run({x, rounded}, {out}, {.forward = scaling, .backward = dequantized(w, in.type), .flops = matrix_flops(g, w)});
+  g.run({x, rounded}, {out},
+        {.forward = scaling,
+         .backward = {Component::dequantized_weights, {working_weight_size(w, in.type)}},
+         .flops = matrix_flops(g, w)});
   if (differentiable && c.framework.reentrant_checkpoints) g.save(x);
   if (differentiable && !c.framework.reentrant_checkpoints) g.pin(x);
   return out;
@@ -166,8 +175,8 @@ TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
 
   OpTraits traits;
   traits.flops = matrix_flops(g, w);
-  if (quantized) traits.forward = dequantized(w, c.compute);
-  if (quantized && input_needs_gradient) traits.backward = dequantized(w, c.compute);
+  if (quantized) traits.forward = dequantized(c, w);
+  if (quantized && input_needs_gradient) traits.backward = dequantized(c, w);
   if (trains && !casts) {
     add_parameter_gradient(g, c, weight_size(w, w.leftover ? c.leftovers : c.gradients), traits);
   }
@@ -179,7 +188,8 @@ TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
   } else {
     g.run({in}, {out}, traits);
   }
-  if (trains) g.save(in);
+  const bool keeps = quantized && input_needs_gradient && c.framework.quantized_keeps_input;
+  if (trains || keeps) g.save(in);
   TensorId result = out;
   if (quantized && c.framework.quantized_output_follows_input) result = cast(g, out, entered, w.component);
   return with_adapter(g, c, x, result, w);

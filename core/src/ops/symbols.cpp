@@ -150,7 +150,10 @@ Dim chunk_of(const SymbolTable& t, const FrameworkSwitches& framework) {
     case ChunkRule::unsloth: return unsloth_chunk(tokens, t[Symbol::h], vocabulary);
     case ChunkRule::tile: return std::min(tokens, kTileTokens);
   }
-  return saturating_multiply(t[Symbol::b], divide_up(t[Symbol::sk], std::max<Dim>(framework.loss_chunks, 1)));
+  const Dim of_sequence = framework.loss_chunk_tokens > 0
+                              ? std::min(framework.loss_chunk_tokens, t[Symbol::sk])
+                              : divide_up(t[Symbol::sk], std::max<Dim>(framework.loss_chunks, 1));
+  return saturating_multiply(t[Symbol::b], of_sequence);
 }
 
 }  // namespace

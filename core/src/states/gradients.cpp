@@ -10,7 +10,7 @@ void add_all(Contributions& out, const Inventory& n, ElementType weights, const 
   const auto add = [&](std::string_view name, Params count, ElementType type) {
     if (count.value > 0) out.add({kGradients, bytes_per_element(type), {{name, count.value}}, ranks});
   };
-  add("P_trained", n.trained_base, weights);
+  add("P_trained", n.with_gradients, weights);
   add("P_adapter", n.adapters, types.adapters);
   add("P_copy", n.copies, types.leftovers);
 }

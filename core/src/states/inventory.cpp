@@ -170,11 +170,14 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
   layer.resize(model.groups.size());
   std::vector<Params> experts(model.groups.size());
   n.persistent_size = Params(saturating_multiply(kPersistentPerHidden, model.hidden_size));
+  // Lightning Fabric's quantizer replaces every linear (plugins/precision/bitsandbytes.py).
+  const bool quantizes_head = training.framework == FrameworkId::litgpt;
   for (const ParameterGroup& g : groups) {
     n.total += parameters_of(g);
     n.active += active_parameters_of(g);
     const bool outside = g.layer_group == kOutsideLayers;
-    (g.quantizable && !outside ? n.block_linear : n.leftovers) += parameters_of(g);
+    const bool quantized = (g.quantizable && !outside) || (quantizes_head && g.kind == ParameterKind::head);
+    (quantized ? n.block_linear : n.leftovers) += parameters_of(g);
     if (outside) {
       n.outside_layers += parameters_of(g);
     } else {
@@ -183,11 +186,12 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
     if (parameters_per_copy(g) <= n.persistent_size) n.persistent += parameters_of(g);
     count_fetch(n, g, experts);
     const std::int64_t tensors = saturating_multiply(g.copies, g.layers);
-    if (g.quantizable && !outside) count_quantizer(n, g, tensors);
+    if (quantized) count_quantizer(n, g, tensors);
     if (!outside && adapts(g, targets)) count_adapter(n, g, training, tensors);
     const std::int64_t trained_tensors = saturating_multiply(g.copies, trained_layers_of(g, training, trained));
     if (trained_tensors == 0) continue;
     n.trained_base += parameters_per_copy(g) * trained_tensors;
+    n.with_gradients = n.trained_base;
     const bool table = g.kind == ParameterKind::embedding;
     if (table) n.embedding += parameters_per_copy(g) * trained_tensors;
     count_trained(n, parameters_per_copy(g), trained_tensors, table && fp32_embeddings, g.rows, g.columns);
@@ -200,6 +204,7 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
 StateTypes state_types(const TrainingChoice& t, const FrameworkSwitches& framework) {
   StateTypes types;
   types.base = t.base_weights.value_or(WeightFormat::bf16);
+  if (types.base == WeightFormat::nf4 && framework.double_quantizes) types.base = WeightFormat::nf4_dq;
   switch (t.precision) {
     case Precision::fp32: types.compute = ElementType::fp32; break;
     case Precision::fp16_amp:
