@@ -646,8 +646,9 @@ void Step::describe(Event event, Sink& sink) const {
   describe_gradients(event, sink);
   describe_communication(event, sink);
   if (event.kind == EventKind::optimizer_step) sink.list(temporaries_, temporaries_bytes_);
-  if (event.kind == EventKind::generation) return describe_generation(sink);
+  if (event.kind == EventKind::generation && generates()) return describe_generation(sink);
   if (event.kind == EventKind::gradient_reduction) describe_unit_end(sink);
+  if (event.kind == EventKind::reference_forward && !runs_reference()) return;
   if (!in_pass(event.kind)) return;
   describe_sharded(event, sink);
   if (has_window_mask_) {

@@ -19,7 +19,7 @@ FrameworkSwitches torchtune_switches(const TrainingChoice& t) {
   s.loss_chunks = s.loss == LossKind::in_type_chunked ? 8 : 1;  // CEWithChunkedOutputLoss, num_output_chunks
   s.autocast = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
   s.fp32_adapters = t.precision == Precision::fp32;
-  s.foreach_optimizer = t.optimizer.foreach.value_or(true);
+  s.foreach_optimizer = t.optimizer.foreach.value_or(false);  // recipes/configs: fused: True
   return s;
 }
 
