@@ -29,7 +29,7 @@ struct Head {
     model.vocab_size = vocabulary;
     model.final_norm = false;
     context.framework = framework;
-    context.trains_leftovers = trained;
+    context.trains_head = trained;
   }
   // The model is found where this object is, wherever it was moved.
   [[nodiscard]] Graph graph() const {
@@ -186,7 +186,7 @@ TEST_CASE("a fused linear loss keeps gradients made in forward, the weight's amo
   CHECK(head.saved({1, 1024}) == hidden);
   CHECK(head.forward({1, 1024}) == 2 * hidden + 16 * 4096 * 2 + kLoss);
   CHECK(head.backward({1, 1024}) == hidden + kLoss);  // what was saved is the gradient
-  head.context.trains_leftovers = true;
+  head.context.trains_head = true;
   CHECK(head.saved({1, 1024}) == hidden + weight);
   CHECK(head.backward({1, 1024}) == hidden + weight + kLoss);
   head.context.accumulates = true;  // added to the gradient of the pass before, and dropped
@@ -198,7 +198,7 @@ TEST_CASE("under autocast a fused linear loss casts the FP32 weight twice, once 
   head.context.leftovers = head.context.residual = head.context.gradients = ElementType::fp32;
   const std::int64_t hidden = 1024 * 64 * 4, weight = 4096 * 64 * 4, chunk_of_logits = 16 * 4096 * 2;
   CHECK(head.forward({1, 1024}) == 2 * hidden + weight + chunk_of_logits + 2 * weight / 2 + kLoss);
-  head.context.trains_leftovers = false;
+  head.context.trains_head = false;
   CHECK(head.forward({1, 1024}) == 2 * hidden + chunk_of_logits + weight / 2 + kLoss);
 }
 
@@ -217,7 +217,7 @@ TEST_CASE("TRL's loss makes the logits of a tile twice and adds gradients up in 
   CHECK(head.saved({1, 8192}) == hidden);  // the hidden states that count, gathered
   CHECK(head.forward({1, 8192}) == 2 * hidden + tile + kLoss);
   CHECK(head.backward({1, 8192}) == hidden + tile + 2 * hidden + hidden + kLoss);
-  head.context.trains_leftovers = true;
+  head.context.trains_head = true;
   const std::int64_t weight = 65536LL * 64 * 2;
   CHECK(head.backward({1, 8192}) == hidden + tile + 2 * hidden + hidden + 2 * weight + weight + kLoss);
 }
@@ -306,13 +306,13 @@ TEST_CASE("Unsloth's fused adapters keep the input, gate and up, and nothing of 
 TEST_CASE("Unsloth's checkpoints wait in host memory: two buffers and the last block's input stay") {
   const Step step = unsloth_step();
   const std::int64_t stream = 2048LL * 4096 * 2;
-  CHECK(step.offloaded_checkpoints().value == 31 * stream);
+  CHECK(step.host_memory().total().value == 31 * stream);
   CHECK(held(step, Component::checkpoints, {EventKind::forward_block, 5}) == 3 * stream);
   CHECK(held(step, Component::checkpoints, {EventKind::forward_head}) == 3 * stream);
   CHECK(held(step, Component::checkpoints, {EventKind::backward_block, 31}) == 3 * stream);
   CHECK(held(step, Component::checkpoints, {EventKind::backward_block, 5}) == 2 * stream);
   CHECK(held(step, Component::checkpoints, {EventKind::optimizer_step}) == 2 * stream);
-  CHECK(unsloth_step(Recompute::none).offloaded_checkpoints().value == 0);
+  CHECK(unsloth_step(Recompute::none).host_memory().total().value == 0);
 }
 
 TEST_CASE("Unsloth dequantizes into a buffer of the largest matrix") {
