@@ -217,8 +217,7 @@ void add_others(Contributions& out, const Run& run) {
 }
 
 std::int64_t accumulation_steps(const TrainingChoice& t, const LayoutChoice& layout, BatchSize batch) {
-  if (!t.global_batch)
-    return std::max<std::int64_t>(switches_for(t, {}).sequences_per_device / batch.micro_batch, 1);
+  if (!t.global_batch) return std::max<std::int64_t>(switches_for(t, {}).sequences_per_device / batch.micro_batch, 1);
   const std::int64_t per_pass = saturating_multiply(batch.micro_batch, layout.dp);
   return std::max<std::int64_t>(*t.global_batch / per_pass, 1);
 }
@@ -288,7 +287,8 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
   run.types = state_types(training, run.framework);
   const std::vector<ParameterGroup> groups = groups_for(model, training.objective);
   run.inventory = take_inventory(model, training, groups);
-  if (run.framework.trains_whole_units) run.inventory.with_gradients = run.inventory.total - run.inventory.outside_layers;
+  if (run.framework.trains_whole_units)
+    run.inventory.with_gradients = run.inventory.total - run.inventory.outside_layers;
   run.adapter_targets = adapter_targets(training, groups);
   run.cublas_workspace = cublas_workspace;
   return run;
@@ -482,7 +482,8 @@ Dim Step::gathered_layers(const LayerStack& stack, Event event) const {
   if (event.kind == EventKind::forward_head) return second ? holds(layers_ - 1) : 0;
   if (event.kind == EventKind::backward_head || event.kind == EventKind::reference_forward) return holds(layers_ - 1);
   if (!is_block(event.kind)) return 0;
-  const bool in_advance = second || !has_adapters(run_);
+  const bool one_unit = !has_adapters(run_) || run_.framework.trains_whole_units;
+  const bool in_advance = second || one_unit;
   return holds(event.layer) + (in_advance ? holds(event.layer - 1) : 0);
 }
 
@@ -625,8 +626,8 @@ void Step::describe_kept(Event event, Sink& sink) const {
     const Dim above = kept && !at_head ? stack->count - below - (own ? 1 : 0) : 0;
     const Dim waiting = std::min(below, on_gpu);
     on_gpu -= waiting;
-    stream_term(Component::checkpoints, run_.framework.offloads_checkpoints ? not_offloaded(event, *stack)
-                                                                            : waiting + (own ? 1 : 0) + above);
+    stream_term(Component::checkpoints,
+                run_.framework.offloads_checkpoints ? not_offloaded(event, *stack) : waiting + (own ? 1 : 0) + above);
     stream_term(Component::activation_gradients, above);
     if (forward && !after_head) {
       sink.term(Component::autocast_weights, 1, 1, below,

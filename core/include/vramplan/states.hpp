@@ -18,15 +18,15 @@ namespace vramplan {
 // Parameters counted by what training does to them. Made once for a model and a training choice.
 struct Inventory {
   Params total, active;
-  Params block_linear;         // linear weights of the blocks (litgpt: the head too): what a quantizer stores in few bits
-  Params leftovers;            // embeddings, norms, biases, head, towers: never quantized
-  Params adapters;             // low-rank matrices and DoRA magnitudes
-  Params trained_base;         // of the base model
-  Params with_gradients;       // of the base model: what is trained, and what shares a flat parameter with it
-  Params copies;               // of the embedding or the head, trained beside the frozen ones
-  Params embedding;            // rows of nn.Embedding among the trained base
-  Params largest_trained;      // one tensor
-  Params largest_layer;        // linear weights and the rest of the largest layer
+  Params block_linear;     // linear weights of the blocks (litgpt: the head too): what a quantizer stores in few bits
+  Params leftovers;        // embeddings, norms, biases, head, towers: never quantized
+  Params adapters;         // low-rank matrices and DoRA magnitudes
+  Params trained_base;     // of the base model
+  Params with_gradients;   // of the base model: what is trained, and what shares a flat parameter with it
+  Params copies;           // of the embedding or the head, trained beside the frozen ones
+  Params embedding;        // rows of nn.Embedding among the trained base
+  Params largest_trained;  // one tensor
+  Params largest_layer;    // linear weights and the rest of the largest layer
   std::vector<Params> layers;  // of one layer of each group
   Params largest_fetch;        // the largest module with parameters of its own in a layer; all experts are one
   // Up to which size DeepSpeed keeps a tensor whole at stage 3, and the parameters of all such tensors.
