@@ -283,6 +283,17 @@ TEST_CASE("a fused norm's gradient takes the place of its output's, but for norm
   CHECK(block.gradients_at_first_operation() == 3 * 32);
 }
 
+TEST_CASE("while an adapter runs, the call of its module holds the input that the adapter has cast") {
+  Mlp16 block(switches(FrameworkId::liger, CrossEntropy::fused, Kernels::fused, Precision::bf16_amp));
+  block.context.adapter.targets = std::uint64_t{1} << static_cast<unsigned>(Module::down);
+  block.context.rank = 4;
+  const Graph g = block.graph();
+  const std::int64_t highest = profile(g).forward_without_grad.at(products_of(block.symbols(g))).bytes.value;
+  // At the second small product: the stream, the input of `down` in 16 bits and in FP32, the base's output, autocast's
+  // copies of both small matrices, the rank-wide middle and the update.
+  CHECK(highest == 32 + 128 + 256 + 32 + 4 * 64 * 2 + 4 * 16 * 2 + 8 + 32);
+}
+
 TEST_CASE("Unsloth's fused adapters keep the input, gate and up, and nothing of the adapters") {
   Mlp16 block(switches(FrameworkId::unsloth, CrossEntropy::fused));
   const auto bit = [](Module m) { return std::uint64_t{1} << static_cast<unsigned>(m); };
