@@ -144,6 +144,11 @@ struct ByteSink {
     if (ranks > 1) product = divide_up(product, ranks);
     bytes += Bytes(saturating_multiply(saturating_multiply(count, each), product));
   }
+  // A term whose product is known already.
+  template <class... Factors>
+  void known(Bytes one, Component, std::int64_t, std::int64_t count, const Factors&...) {
+    bytes += one * count;
+  }
   void saved(const WalkedGraph& block, std::int64_t layers) { bytes += block.saved * layers; }
   void pinned(const WalkedGraph& block, std::int64_t layers) { bytes += block.pinned * layers; }
   void moment(const WalkedGraph&, const Peak& peak, Phase, Component) { bytes += peak.bytes; }
@@ -156,6 +161,10 @@ struct ContributionSink {
   template <class... Factors>
   void term(Component component, std::int64_t each, std::int64_t ranks, std::int64_t count, const Factors&... factors) {
     one({component, each, {Factor(factors)...}, ranks, count});
+  }
+  template <class... Factors>
+  void known(Bytes, Component component, std::int64_t each, std::int64_t count, const Factors&... factors) {
+    term(component, each, 1, count, factors...);
   }
   void one(const Contribution& c) {
     if (c.bytes().value != 0) out.push_back(c);
@@ -321,6 +330,7 @@ void Step::size_graphs() {
   size_graph(head_, run_.framework, batch());
   for (LayerStack& stack : stacks_) size_graph(stack.block, run_.framework, batch());
   for (WalkedGraph& graph : reference_) size_graph(graph, run_.framework, batch());
+  stream_ = Bytes(stream_bytes_) * batch().micro_batch * run_.training.sequence_length * run_.model->hidden_size;
 }
 
 // Sequences that run together, and their length.
@@ -607,8 +617,8 @@ void Step::describe_kept(Event event, Sink& sink) const {
   const bool at_head = after_head || event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
   const auto stream_term = [&](Component component, std::int64_t times) {
     if (times == 0) return;
-    sink.term(component, stream_bytes_, 1, times, Factor{"b", batch().micro_batch},
-              Factor{"s", run_.training.sequence_length}, Factor{"h", run_.model->hidden_size});
+    sink.known(stream_, component, stream_bytes_, times, Factor{"b", batch().micro_batch},
+               Factor{"s", run_.training.sequence_length}, Factor{"h", run_.model->hidden_size});
   };
   Dim on_gpu = checkpoints_on_gpu(event);
   for (auto stack = stacks_.rbegin(); stack != stacks_.rend(); ++stack) {
@@ -760,11 +770,13 @@ Step::Highest Step::highest() const {
   if (runs_reference()) consider({EventKind::reference_forward});
   for (const LayerStack& stack : stacks_) {
     const Dim last = stack.first + stack.count - 1;
+    // Forward only adds from layer to layer; in backward the ends differ from what lies between.
+    consider({EventKind::forward_block, static_cast<std::int32_t>(last)});
+    if (!stack.trained) continue;
+    const bool recomputes = checkpoints() && stack.block.forward_with_grad.bytes + stream_ > stack.block.backward.bytes;
     for (const Dim layer : {stack.first, std::min(stack.first + 1, last), std::max(last - 1, stack.first), last}) {
       const auto i = static_cast<std::int32_t>(layer);
-      consider({EventKind::forward_block, i});
-      if (!stack.trained) continue;
-      if (checkpoints()) consider({EventKind::recompute_block, i});
+      if (recomputes) consider({EventKind::recompute_block, i});
       consider({EventKind::backward_block, i});
     }
   }
