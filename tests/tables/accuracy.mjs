@@ -8,17 +8,14 @@
 //   node tests/tables/accuracy.mjs --rows     and each run with its error
 //   node tests/tables/accuracy.mjs --published     with the settings of the published tables alone
 //   node tests/tables/accuracy.mjs --write    and puts the table into README.md
-import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
+import { plan, readRows } from './ask.mjs';
 
-const RUNS = new URL('./measured_runs.jsonl', import.meta.url);
 const README = new URL('../../README.md', import.meta.url);
 const BEGIN = '<!-- accuracy: written by tests/tables/accuracy.mjs -->';
 const END = '<!-- end of accuracy -->';
 
-export function readRuns() {
-  return readFileSync(RUNS, 'utf8').trim().split('\n').map(JSON.parse);
-}
+export const readRuns = () => readRows('measured_runs.jsonl');
 
 /** The run as somebody would ask who has read the published table only. */
 export function asPublished(run) {
@@ -32,15 +29,10 @@ export function asPublished(run) {
 
 // Plans every run. Answers {run, report} pairs; a report with problems is one that the planner cannot express yet.
 export function planRuns(runs, binary) {
-  const input = runs.map((run) => JSON.stringify(run.request)).join('\n') + '\n';
-  let output;
-  try {
-    output = execFileSync(binary, ['plan', '--lines'], { input, maxBuffer: 1 << 30, encoding: 'utf8' });
-  } catch (error) {
-    if (error.status !== 1) throw error; // 1: some requests have problems
-    output = error.stdout;
-  }
-  const reports = output.trim().split('\n').map(JSON.parse);
+  const reports = plan(
+    runs.map(({ request }) => request),
+    binary,
+  );
   return runs.map((run, i) => ({ run, report: reports[i] }));
 }
 
