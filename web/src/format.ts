@@ -47,6 +47,7 @@ export function formatIn(language: Language, unit: Unit): Format {
   const tenths = new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: 1 });
   const signedTenths = new Intl.NumberFormat(locale, {
     style: 'percent',
+    minimumFractionDigits: 1,
     maximumFractionDigits: 1,
     signDisplay: 'exceptZero',
   });

@@ -37,6 +37,7 @@ function settings(context: Context, { request }: MeasuredRun): string[] {
     words.t(`settings.recompute.${training.recompute}`),
     valueName(context, '/training/attention', training.attention),
     words.t(`settings.cross_entropy.${training.cross_entropy}`),
+    ...(training.kernels === 'fused' ? [words.t('settings.fused_kernels')] : []),
     ...(training.kbit_upcast ? [words.t('settings.kbit_upcast')] : []),
   ];
 }
