@@ -29,7 +29,7 @@ function settings(context: Context, { request }: MeasuredRun): string[] {
   const { words } = context;
   const training = request.training ?? {};
   return [
-    valueName(context, '/training/framework', training.framework),
+    [valueName(context, '/training/framework', training.framework), training.framework_version ?? ''].join(' ').trim(),
     valueName(context, '/training/precision', training.precision),
     valueName(context, '/training/base_weights', training.base_weights),
     words.t('settings.sequence', { count: training.sequence_length ?? 0 }),
