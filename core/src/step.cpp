@@ -474,10 +474,10 @@ Factor Step::unit_of(Params elements) const {
   return {"P_layer", divide_up(saturating_multiply(elements.value, format.bytes), format.elements)};
 }
 
-// Whole layers of a stack under FSDP. Forward gathers the layer that runs (torch/distributed/fsdp/_runtime_utils.py);
-// FSDP2 copies it out of a buffer that lives until the next layer needs one (_fully_shard/_fsdp_param_group.py,
-// wait_for_unshard). Backward gathers the layer before in advance (BACKWARD_PRE); where adapters are units of their own
-// (peft/utils/other.py, fsdp_auto_wrap_policy) FSDP1 does so only when the layer's first adapter has had its turn.
+// Whole layers of a stack under FSDP: the one that runs. FSDP2 copies it out of a buffer, which in forward lives until
+// the next layer needs one, and in backward it gathers the layer before in advance
+// (_fully_shard/_fsdp_param_group.py, wait_for_unshard and _backward_prefetch). FSDP1 does so where the framework asks
+// for it.
 Dim Step::gathered_layers(const LayerStack& stack, Event event) const {
   const Sharding& s = run_.sharding;
   const auto holds = [&](Dim layer) { return layer >= stack.first && layer < stack.first + stack.count ? Dim{1} : 0; };
@@ -490,11 +490,11 @@ Dim Step::gathered_layers(const LayerStack& stack, Event event) const {
   }
   if (event.kind == EventKind::forward_block) return holds(event.layer) * (second ? 2 : 1);
   if (event.kind == EventKind::forward_head) return second ? holds(layers_ - 1) : 0;
-  if (event.kind == EventKind::backward_head || event.kind == EventKind::reference_forward) return holds(layers_ - 1);
+  const bool ahead = second || run_.framework.gathers_ahead;
+  if (event.kind == EventKind::backward_head) return ahead ? holds(layers_ - 1) : 0;
+  if (event.kind == EventKind::reference_forward) return holds(layers_ - 1);
   if (!is_block(event.kind)) return 0;
-  const bool one_unit = !has_adapters(run_) || run_.framework.trains_whole_units;
-  const bool in_advance = second || one_unit;
-  return holds(event.layer) + (in_advance ? holds(event.layer - 1) : 0);
+  return holds(event.layer) + (ahead ? holds(event.layer - 1) : 0);
 }
 
 // The root unit (embedding, head, final norm) stays gathered from forward to the end of backward.

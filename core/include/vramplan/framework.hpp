@@ -106,6 +106,9 @@ struct FrameworkSwitches {
   // makes a gradient; the flat gradient is made of those when the unit's backward ends
   // (torch/distributed/fsdp/_flat_param.py, _get_unflat_views).
   bool trains_whole_units = false;
+  // FSDP1 in backward gathers the unit before the one that runs: PyTorch's own default (BACKWARD_PRE), not Accelerate's
+  // (accelerate/utils/dataclasses.py and transformers/training_args.py, backward_prefetch).
+  bool gathers_ahead = false;
   std::int64_t sequences_per_device = 0;  // of a step when no global batch is given; 0: one micro-batch
   bool double_quantizes = false;          // NF4 always with quantized constants (torchao/dtypes/nf4tensor.py)
   bool compiled_loss = false;             // keeps the logits as they come, and makes their gradient from those
