@@ -71,6 +71,13 @@ BlockContext reference_context(const Run& run) {
   return c;
 }
 
+// The embedding's output needs a gradient when the table is trained, or when checkpoints with adapters ask for one.
+BlockContext embedding_context(const Run& run) {
+  BlockContext c = context_of(run, true);
+  c.gradient_enters = c.trains_embedding || (run.training.recompute == Recompute::full && has_adapters(run));
+  return c;
+}
+
 // The first layer through which gradients flow: with frozen lower layers autograd stops there.
 Dim first_trained_layer(const Run& run, Dim layers) {
   if (run.training.method != Method::freeze) return 0;
@@ -119,7 +126,7 @@ std::vector<WalkedGraph> reference_of(const Run& run) {
   return graphs;
 }
 
-// One mask serves all layers that have the window.
+// One mask of truth values serves all layers that have the window and all sequences; checkpoints keep it.
 bool any_window_mask(const BlockContext& context) {
   for (const LayerGroup& group : context.model->groups) {
     for (const Mixer& mixer : group.mixers) {
@@ -151,6 +158,7 @@ struct ByteSink {
   }
   void saved(const WalkedGraph& block, std::int64_t layers) { bytes += block.saved * layers; }
   void pinned(const WalkedGraph& block, std::int64_t layers) { bytes += block.pinned * layers; }
+  void entering(const WalkedGraph& block) { bytes += block.entering; }
   void moment(const WalkedGraph&, const Peak& peak, Phase, Component) { bytes += peak.bytes; }
 };
 
@@ -177,11 +185,12 @@ struct ContributionSink {
     one(c);
   }
   void items(const WalkedGraph& block, Phase phase, std::int64_t times) {
-    const LiveSet set = live_at(block.graph, phase, 0);
+    const LiveSet set = live_at(block.graph, phase, block.profile.enters_at);
     for (const LiveItem& live : set.items()) item(block.symbols, live, times);
   }
   void saved(const WalkedGraph& block, std::int64_t layers) { items(block, Phase::saved, layers); }
   void pinned(const WalkedGraph& block, std::int64_t layers) { items(block, Phase::pinned, layers); }
+  void entering(const WalkedGraph& block) { items(block, Phase::entering, 1); }
   void moment(const WalkedGraph& block, const Peak& peak, Phase phase, Component gradients) {
     const LiveSet set = live_at(block.graph, phase, peak.op);
     for (const LiveItem& live : set.items()) item(block.symbols, live, 1);
@@ -263,6 +272,7 @@ void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize ba
   w.input = w.profile.input.at(products);
   w.saved = w.profile.saved.at(products);
   w.pinned = w.profile.pinned.at(products);
+  w.entering = w.profile.entering.at(products);
   w.forward_without_grad = w.profile.forward_without_grad.at(products);
   w.forward_with_grad = w.profile.forward_with_grad.at(products);
   w.backward = w.profile.backward.at(products);
@@ -305,7 +315,7 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
 
 Step::Step(const Run& run)
     : run_(run),
-      embedding_(walked(embedding_graph(context_of(run, true)))),
+      embedding_(walked(embedding_graph(embedding_context(run)))),
       head_(walked(head_graph(head_context(run)))),
       stacks_(stacks_of(run, layers_of(*run.model))),
       reference_(reference_of(run)),
@@ -613,6 +623,8 @@ void Step::describe_kept(Event event, Sink& sink) const {
   if (event.kind == EventKind::reference_forward && !reference_runs_last()) return;
   const bool after_head = event.kind == EventKind::reference_forward;
   if (after_head) sink.saved(head_, 1);
+  const bool at_embedding = event.kind == EventKind::forward_embedding || event.kind == EventKind::backward_embedding;
+  if (!at_embedding) sink.saved(embedding_, 1);
   const bool forward = is_forward(event.kind);
   const bool at_head = after_head || event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
   const auto stream_term = [&](Component component, std::int64_t times) {
@@ -645,7 +657,12 @@ void Step::describe_kept(Event event, Sink& sink) const {
     }
   }
   if (!forward && !at_head) describe_kept_logits(sink);
-  if (event.kind == EventKind::recompute_block) stream_term(Component::activation_gradients, 1);
+  if (event.kind != EventKind::recompute_block) return;
+  if (recomputes_before_backward()) {
+    stream_term(Component::activation_gradients, 1);
+  } else {
+    sink.entering(stack_of(event.layer).block);
+  }
 }
 
 template <class Sink>
@@ -662,10 +679,9 @@ void Step::describe(Event event, Sink& sink) const {
   if (event.kind == EventKind::reference_forward && !runs_reference()) return;
   if (!in_pass(event.kind)) return;
   describe_sharded(event, sink);
-  if (has_window_mask_) {
+  if (has_window_mask_ && (is_forward(event.kind) || checkpoints())) {
     const Factor length{"s", run_.training.sequence_length};
-    sink.term(Component::activations_attention, bytes_per_element(run_.types.compute), 1, 1,
-              Factor{"b", batch().micro_batch}, length, length);
+    sink.term(Component::activations_attention, bytes_per_element(ElementType::bool8), 1, 1, length, length);
   }
   describe_kept(event, sink);
   describe_running(event, sink);
@@ -773,7 +789,9 @@ Step::Highest Step::highest() const {
     // Forward only adds from layer to layer; in backward the ends differ from what lies between.
     consider({EventKind::forward_block, static_cast<std::int32_t>(last)});
     if (!stack.trained) continue;
-    const bool recomputes = checkpoints() && stack.block.forward_with_grad.bytes + stream_ > stack.block.backward.bytes;
+    const Bytes gradients = recomputes_before_backward() ? stream_ : stack.block.entering;
+    const bool recomputes =
+        checkpoints() && stack.block.forward_with_grad.bytes + gradients > stack.block.backward.bytes;
     for (const Dim layer : {stack.first, std::min(stack.first + 1, last), std::max(last - 1, stack.first), last}) {
       const auto i = static_cast<std::int32_t>(layer);
       if (recomputes) consider({EventKind::recompute_block, i});

@@ -77,6 +77,9 @@ struct FrameworkSwitches {
   bool quantized_output_follows_input = false;  // bitsandbytes: a 4-bit linear answers in the type of its input
   bool foreach_optimizer = true;  // multi-tensor optimizer kernels make a temporary the size of what they update
   bool raises_leftovers = false;  // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
+  bool kv_cache = false;          // a cache concatenates keys and values, which copies them (use_cache on in training)
+  // PEFT adapts a parameter that holds all experts by adding the update to the weight, for every pass.
+  bool merges_expert_adapters = false;
   // FSDP with mixed precision: Accelerate raises the trained 16-bit weights to FP32 (accelerator.py, prepare_model).
   bool raises_trained = false;
   bool masks_sdpa_windows = false;   // a sliding window under SDPA becomes a mask (batch x sequence x sequence)

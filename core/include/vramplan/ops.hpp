@@ -183,6 +183,8 @@ struct BlockProfile {
   Frontier forward_without_grad;  // inside forward, nothing saved
   Frontier forward_with_grad;     // inside forward, saved tensors kept
   Frontier backward;              // inside backward, saved tensors and parameter gradients included
+  Polynomial entering;            // gradients alive when backward first asks for a saved tensor
+  std::int32_t enters_at = 0;     // the operation that asks
   Bytes parameter_gradients;
   Bytes cached_weight_copies;
   Polynomial flops;
@@ -191,7 +193,7 @@ struct BlockProfile {
 [[nodiscard]] BlockProfile profile(const Graph& graph);
 
 // What is alive inside a block at a moment, tensor by tensor (parameter gradients apart: see Moment).
-enum class Phase : std::uint8_t { forward_without_grad, forward_with_grad, backward, saved, pinned };
+enum class Phase : std::uint8_t { forward_without_grad, forward_with_grad, backward, entering, saved, pinned };
 struct LiveItem {
   Component component;
   Size size;
