@@ -33,6 +33,7 @@ Trust trust_of(Component component) {
     case Component::activations_adapter: return {Certainty::modelled, "peft-lora"};
     case Component::quantization_constants:
     case Component::dequantized_weights: return {Certainty::exact, "bitsandbytes-functional"};
+    case Component::master_weights: return {Certainty::exact, "pytorch-optim"};
     case Component::optimizer_states:
     case Component::optimizer_temporaries: return {Certainty::modelled, "pytorch-optim"};
     case Component::buffers: return {Certainty::exact, "pytorch-autograd"};

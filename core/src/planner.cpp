@@ -151,14 +151,18 @@ void warn_about_hardware(const Resolved& r, bool layout_given, std::vector<Warni
   }
 }
 
-// Paged optimizer states live in host memory.
-Bytes host_memory(const Step& step, std::int64_t per_node) {
-  Run run = step.run();
-  if (!run.training.optimizer.paged) return {};
-  run.training.optimizer.paged = false;
+Bytes optimizer_states(const Run& run, const TrainingChoice& training) {
   Contributions states;
-  add_optimizer_states(states, run.inventory, run.training, run.framework, run.types, run.sharding);
-  return states.total() * per_node;
+  add_optimizer_states(states, run.inventory, training, run.framework, run.types, run.sharding);
+  return states.total();
+}
+
+// Paged optimizer states live in host memory, but for the small ones.
+Bytes host_memory(const Step& step, std::int64_t per_node) {
+  TrainingChoice unpaged = step.run().training;
+  if (!unpaged.optimizer.paged) return {};
+  unpaged.optimizer.paged = false;
+  return (optimizer_states(step.run(), unpaged) - optimizer_states(step.run(), step.run().training)) * per_node;
 }
 
 std::vector<Change> changes_of(const Resolved& r, const MemoryEstimate& now) {
@@ -201,6 +205,7 @@ Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue) {
   report.inventory = step.run().inventory;
   report.layers = layers_of(r.model.architecture);
   report.memory = estimate_memory(step, r.gpu);
+  report.first_step = step.highest_of_first_step();
   if (too_large(report.memory)) return Problem{ProblemCode::too_large, "", {}};
   report.components = breakdown(step, report.memory.peak);
   report.beyond_allocated = beyond_allocated(report.memory);

@@ -10,6 +10,11 @@ constexpr Component kGradients = Component::gradients;
 
 bool has_adapters(const Run& run) { return run.adapter_targets != 0; }
 
+// Whole gradients of a sharded model are divided when the unit's backward has ended; only then can they be used.
+bool drops_gradients(const Run& run) {
+  return updates_in_backward(run.training.optimizer) && run.sharding.gradients == 1;
+}
+
 BlockContext context_of(const Run& run, bool trained_layer) {
   BlockContext c;
   const bool sharded = run.sharding.weights > 1;
@@ -25,11 +30,12 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.gradients = working;
   c.quantized = is_quantized(run.types.base);
   const Method method = run.training.method;
-  c.trains_base = method == Method::full || (method == Method::freeze && trained_layer);
-  c.trains_leftovers = method == Method::full;
+  c.trains_base = trains_all_weights(method) || (method == Method::freeze && trained_layer);
+  c.trains_leftovers = trains_all_weights(method);
   c.trains_norms = c.trains_base;
   // Sharded gradients of a pass are made whole and reduced before they are added.
   c.accumulates = run.accumulation_steps > 1 && run.sharding.gradients == 1;
+  c.drops_gradients = drops_gradients(run);
   c.gradient_enters = trained_layer;
   c.attention = run.training.attention;
   c.adapter = {run.adapter_targets, run.training.lora.dropout.value_or(0) > 0, method == Method::dora,
@@ -43,8 +49,37 @@ Dim first_trained_layer(const Run& run, Dim layers) {
   return std::max<Dim>(layers - run.training.trainable_layers.value_or(0), 0);
 }
 
-WalkedGraph walked(Graph graph) {
-  BlockProfile profiled = profile(graph);
+GradientPolicy gradient_policy(const Run& run, GradientLife life, bool in_block) {
+  if (!drops_gradients(run)) return {};
+  const TensorUpdate update = largest_update(run.inventory, run.training, run.framework, run.types, in_block);
+  if (update.elements == 0) return {};
+  return {life, update.temporaries, Bytes(bytes_per_element(run.types.weights)) * update.elements};
+}
+
+GradientLife life_of_gradients(const Run& run) {
+  const OptimizerName name = run.training.optimizer.name;
+  const bool later = name == OptimizerName::lomo || name == OptimizerName::adalomo;
+  return later ? GradientLife::next_update : GradientLife::own_update;
+}
+
+GradientPolicy block_policy(const Run& run) { return gradient_policy(run, life_of_gradients(run), true); }
+
+// The gradient of a tied table waits for that of the embedding.
+GradientPolicy head_policy(const Run& run) {
+  if (run.model->tie_word_embeddings) return {};
+  return gradient_policy(run, life_of_gradients(run), false);
+}
+
+// The last gradient of backward. Of a tied table it is added to the head's, which then is one gradient too many.
+GradientPolicy embedding_policy(const Run& run) {
+  GradientPolicy policy = gradient_policy(run, GradientLife::own_update, false);
+  if (!run.model->tie_word_embeddings) return policy;
+  policy.temporaries = std::max(policy.temporaries - policy.gradient, Bytes{});
+  return policy;
+}
+
+WalkedGraph walked(Graph graph, const GradientPolicy& policy = {}) {
+  BlockProfile profiled = profile(graph, policy);
   return {std::move(graph), std::move(profiled)};
 }
 
@@ -58,14 +93,15 @@ std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
       if (count == 0) return;
       BlockContext context = context_of(run, trained);
       context.gradient_enters = gradient_enters;
-      stacks.push_back({at, count, trained, walked(block_graph(context, group, checkpointed && trained))});
+      stacks.push_back(
+          {at, count, trained, walked(block_graph(context, group, checkpointed && trained), block_policy(run))});
     };
     const Dim frozen = std::clamp<Dim>(first_trained - first, 0, group.count);
     push(first, frozen, false, false);
     // The first layer that trains: nothing below it needs a gradient, unless a checkpoint asks for one at its input
     // (enable_input_require_grads) or the embedding is trained.
-    const bool starts =
-        first + frozen == first_trained && run.training.method != Method::full && !(checkpointed && has_adapters(run));
+    const bool starts = first + frozen == first_trained && !trains_all_weights(run.training.method) &&
+                        !(checkpointed && has_adapters(run));
     const Dim edge = starts ? std::min<Dim>(1, group.count - frozen) : 0;
     push(first + frozen, edge, true, false);
     push(first + frozen + edge, group.count - frozen - edge, true, true);
@@ -129,6 +165,7 @@ struct ContributionSink {
     const LiveSet set = live_at(block.graph, phase, peak.op);
     for (const LiveItem& live : set.items()) item(block.symbols, live, 1);
     term(gradients, 1, 1, 1, Factor{"G_running", peak.parameter_gradients.value});
+    term(Component::optimizer_temporaries, 1, 1, 1, Factor{"U_running", peak.update.value});
   }
 };
 
@@ -139,6 +176,7 @@ bool is_backward(EventKind k) {
   return k == EventKind::backward_head || k == EventKind::recompute_block || k == EventKind::backward_block ||
          k == EventKind::backward_embedding;
 }
+Phase phase_of(const Peak& backward) { return backward.update.value > 0 ? Phase::after_backward : Phase::backward; }
 bool is_block(EventKind k) {
   return k == EventKind::forward_block || k == EventKind::recompute_block || k == EventKind::backward_block;
 }
@@ -190,7 +228,8 @@ void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize ba
 
 Form form_of(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
              BatchSize batch) {
-  Form form{sharding_of(layout).weights > 1, accumulation_steps(training, layout, batch) > 1, 0};
+  const Sharding sharding = sharding_of(layout);
+  Form form{sharding.weights > 1, sharding.gradients == 1, accumulation_steps(training, layout, batch) > 1, 0};
   for (const LayerGroup& group : model.groups) {
     for (const Mixer& mixer : group.mixers) {
       const auto* attention = std::get_if<Attention>(&mixer);
@@ -219,8 +258,8 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
 
 Step::Step(const Run& run)
     : run_(run),
-      embedding_(walked(embedding_graph(context_of(run, true)))),
-      head_(walked(head_graph(context_of(run, true)))),
+      embedding_(walked(embedding_graph(context_of(run, true)), embedding_policy(run))),
+      head_(walked(head_graph(context_of(run, true)), head_policy(run))),
       stacks_(stacks_of(run, layers_of(*run.model))),
       layers_(layers_of(*run.model)) {
   const BlockContext context = context_of(run_, true);
@@ -247,6 +286,7 @@ void Step::size_graphs() {
 void Step::fill_lists() {
   for (Contributions* list : {&weights_, &states_, &gradients_, &temporaries_, &others_}) list->clear();
   add_weights(weights_, run_.inventory, run_.training, run_.types, run_.sharding);
+  add_master_weights(weights_, run_.inventory, run_.training, run_.types, run_.sharding);
   add_optimizer_states(states_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
   add_gradients(gradients_, run_.inventory, run_.types, run_.sharding);
   add_optimizer_temporaries(temporaries_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
@@ -281,7 +321,7 @@ std::vector<Event> Step::events() const {
     if (checkpoints()) events.push_back({EventKind::recompute_block, i});
     events.push_back({EventKind::backward_block, i});
   }
-  if (run_.training.method == Method::full) events.push_back({EventKind::backward_embedding});
+  if (trains_all_weights(run_.training.method)) events.push_back({EventKind::backward_embedding});
   for (const EventKind kind : {EventKind::gradient_reduction, EventKind::optimizer_step, EventKind::steady})
     events.push_back({kind});
   return events;
@@ -303,8 +343,19 @@ void Step::describe_gradients_done(Event event, Sink& sink) const {
   }
 }
 
+// Of updates in backward, the one gradient that outlives its graph: a tied table's, from the head to the embedding.
+template <class Sink>
+void Step::describe_waiting_gradient(Event event, Sink& sink) const {
+  const bool waits = run_.model->tie_word_embeddings && trains_all_weights(run_.training.method);
+  if (!waits || !drops_gradients(run_)) return;
+  if (!is_backward(event.kind) || event.kind == EventKind::backward_head) return;
+  sink.term(kGradients, bytes_per_element(run_.types.weights), 1, 1, Factor{"V", run_.model->vocab_size},
+            Factor{"h", run_.model->hidden_size});
+}
+
 template <class Sink>
 void Step::describe_gradients(Event event, Sink& sink) const {
+  if (updates_in_backward(run_.training.optimizer)) return describe_waiting_gradient(event, sink);
   const bool complete = event.kind == EventKind::gradient_reduction || event.kind == EventKind::optimizer_step;
   const bool from_last_pass = run_.accumulation_steps > 1 && (is_forward(event.kind) || is_backward(event.kind));
   if (complete || from_last_pass) {
@@ -339,15 +390,16 @@ void Step::describe_running(Event event, Sink& sink) const {
       return sink.moment(embedding_, embedding_.forward_with_grad, Phase::forward_with_grad, gradients);
     case EventKind::forward_head:
       return sink.moment(head_, head_.forward_with_grad, Phase::forward_with_grad, gradients);
-    case EventKind::backward_head: return sink.moment(head_, head_.backward, Phase::backward, gradients);
-    case EventKind::backward_embedding: return sink.moment(embedding_, embedding_.backward, Phase::backward, gradients);
+    case EventKind::backward_head: return sink.moment(head_, head_.backward, phase_of(head_.backward), gradients);
+    case EventKind::backward_embedding:
+      return sink.moment(embedding_, embedding_.backward, phase_of(embedding_.backward), gradients);
     default: break;
   }
   if (!is_block(event.kind)) return;
   const LayerStack& stack = stack_of(event.layer);
   const WalkedGraph& block = stack.block;
   if (event.kind == EventKind::backward_block) {
-    sink.moment(block, block.backward, Phase::backward, gradients);
+    sink.moment(block, block.backward, phase_of(block.backward), gradients);
   } else if (event.kind == EventKind::forward_block && (checkpoints() || !stack.trained)) {
     sink.moment(block, block.forward_without_grad, Phase::forward_without_grad, gradients);
   } else {
@@ -418,17 +470,13 @@ std::vector<Contribution> Step::contributions(Event event) const {
   return sink.out;
 }
 
-Step::Highest Step::highest() const {
-  Highest best{{EventKind::steady}, live({EventKind::steady})};
-  const auto consider = [&](Event event) {
-    const Bytes bytes = live(event);
-    if (bytes > best.bytes) best = {event, bytes};
-  };
+template <class Visit>
+void Step::visit_candidates(Visit consider) const {
   for (const EventKind kind : {EventKind::forward_embedding, EventKind::forward_head, EventKind::backward_head,
                                EventKind::gradient_reduction, EventKind::optimizer_step}) {
     consider({kind});
   }
-  if (run_.training.method == Method::full) consider({EventKind::backward_embedding});
+  if (trains_all_weights(run_.training.method)) consider({EventKind::backward_embedding});
   for (const LayerStack& stack : stacks_) {
     for (const Dim layer : {stack.first, stack.first + stack.count - 1}) {
       const auto i = static_cast<std::int32_t>(layer);
@@ -438,7 +486,26 @@ Step::Highest Step::highest() const {
       consider({EventKind::backward_block, i});
     }
   }
+}
+
+Step::Highest Step::highest() const {
+  Highest best{{EventKind::steady}, live({EventKind::steady})};
+  visit_candidates([&](Event event) {
+    const Bytes bytes = live(event);
+    if (bytes > best.bytes) best = {event, bytes};
+  });
   return best;
+}
+
+// Updates in backward make states while backward goes on: its end is as high as in later steps.
+Bytes Step::highest_of_first_step() const {
+  const bool states_come_last = !updates_in_backward(run_.training.optimizer);
+  Bytes most = live({EventKind::steady});
+  visit_candidates([&](Event event) {
+    const bool without = states_come_last && event.kind != EventKind::optimizer_step;
+    most = std::max(most, without ? live(event) - states_bytes_ : live(event));
+  });
+  return most;
 }
 
 }  // namespace vramplan

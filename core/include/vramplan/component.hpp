@@ -23,6 +23,7 @@ enum class Component : std::uint8_t {
   adapters,
   buffers,
   gradients,
+  master_weights,
   optimizer_states,
   cublas_workspace,
   // temporary: come and go within a step

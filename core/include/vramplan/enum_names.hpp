@@ -54,6 +54,7 @@ struct EnumNames<Component> {
                                                     "adapters",
                                                     "buffers",
                                                     "gradients",
+                                                    "master_weights",
                                                     "optimizer_states",
                                                     "cublas_workspace",
                                                     "autocast_weights",

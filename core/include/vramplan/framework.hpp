@@ -35,9 +35,12 @@ struct FrameworkSwitches {
   bool fp32_adapters = false;                   // adapters are held in FP32
   bool adapter_casts_input = false;             // PEFT: the adapter casts its input to the adapter's type first
   bool quantized_output_follows_input = false;  // bitsandbytes: a 4-bit linear answers in the type of its input
-  bool foreach_optimizer = true;    // multi-tensor optimizer kernels make a temporary the size of what they update
-  bool raises_leftovers = false;    // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
-  bool masks_sdpa_windows = false;  // a sliding window under SDPA becomes a mask (batch x sequence x sequence)
+  bool foreach_optimizer = true;         // multi-tensor optimizer kernels make a temporary the size of what they update
+  bool hugging_face_optimizers = false;  // Lion of bitsandbytes, Adafactor of Transformers; weight decay in two groups
+  bool fp32_embedding_states = false;    // 8-bit optimizers keep 32-bit states of embeddings
+  std::int64_t torchao_block = 128;      // values that share a scale in 4-bit states
+  bool raises_leftovers = false;         // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
+  bool masks_sdpa_windows = false;       // a sliding window under SDPA becomes a mask (batch x sequence x sequence)
   std::int64_t loss_chunks = 1;
   // FSDP1 waits for the gradients of a frozen unit's inputs with a multi-gradient hook, which holds them, and the
   // inputs, to the end of backward (torch/distributed/fsdp/_runtime_utils.py,

@@ -14,20 +14,29 @@
 
 namespace vramplan {
 
+// Trained tensors of one shape, as an optimizer sees them.
+struct TrainedTensor {
+  ParameterKind kind = ParameterKind::linear;
+  Module module = Module::other;
+  bool in_block = false;  // a weight of a layer that is not an adapter
+  bool adapter = false;
+  Dim rows = 0, columns = 1;
+  std::int64_t count = 1;  // equal ones
+  [[nodiscard]] std::int64_t elements() const { return saturating_multiply(rows, columns); }
+  [[nodiscard]] bool is_matrix() const { return rows > 1 && columns > 1; }
+};
+
 // Parameters counted by what training does to them. Made once for a model and a training choice.
 struct Inventory {
   Params total, active;
-  Params block_linear;     // linear weights of the blocks: what a quantizer stores in few bits
-  Params leftovers;        // embeddings, norms, biases, head, towers: never quantized
-  Params adapters;         // low-rank matrices and DoRA magnitudes
-  Params trained_base;     // of the base model
-  Params embedding;        // rows of nn.Embedding among the trained base
-  Params largest_trained;  // one tensor
-  Params largest_layer;    // linear weights and the rest of the largest layer
-  Params outside_layers;   // embedding, head, final norm: the root unit of a sharded model
-  Params small;            // trained, but in FP32 under an 8-bit optimizer: tensors under 4096 elements and embeddings
-  std::int64_t quantized_blocks = 0;  // of 256 elements, over the trained tensors that 8-bit optimizers quantize
-  Params row_and_column_sums;         // Adafactor: rows + columns of trained matrices, elements of trained vectors
+  Params block_linear;                 // linear weights of the blocks: what a quantizer stores in few bits
+  Params leftovers;                    // embeddings, norms, biases, head, towers: never quantized
+  Params adapters;                     // low-rank matrices and DoRA magnitudes
+  Params trained_base;                 // of the base model
+  Params largest_layer;                // linear weights and the rest of the largest layer
+  Params outside_layers;               // embedding, head, final norm: the root unit of a sharded model
+  Params attention_head;               // of a query matrix of width hidden size: what Adam-mini takes as one block
+  std::vector<TrainedTensor> tensors;  // all that is trained, in the order of the model's parameters
   // Constants of the base weights' quantizer.
   std::int64_t absmax_blocks = 0;         // of 64 values
   std::int64_t absmax_second_blocks = 0;  // of 256 absmax values (double quantization)
@@ -66,13 +75,25 @@ void add_quantization_constants(Contributions& out, const Inventory& inventory, 
                                 std::int64_t shared_by);
 [[nodiscard]] BlockFormat storage_of(WeightFormat format);
 
+// states/weights.cpp: the FP32 copy of trained 16-bit weights that the optimizer works on.
+void add_master_weights(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
+                        const StateTypes& types, const Sharding& sharding);
+
 // states/gradients.cpp: all gradients, as they are when backward has ended.
 void add_gradients(Contributions& out, const Inventory& inventory, const StateTypes& types, const Sharding& sharding);
 
-// states/optimizers.cpp
+// states/optimizers.cpp: what is in GPU memory; paged states are not.
 void add_optimizer_states(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
                           const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding);
+// Of a step that updates all tensors after backward.
 void add_optimizer_temporaries(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
                                const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding);
+// Of a step that updates each tensor in backward: those of the largest tensor in a block, or of the largest outside.
+struct TensorUpdate {
+  Bytes temporaries;
+  std::int64_t elements = 0;
+};
+[[nodiscard]] TensorUpdate largest_update(const Inventory& inventory, const TrainingChoice& training,
+                                          const FrameworkSwitches& framework, const StateTypes& types, bool in_block);
 
 }  // namespace vramplan

@@ -72,6 +72,7 @@ struct Run {
 // What decides how the graphs of a run look, besides the model and the training. Runs of one form differ in sizes only.
 struct Form {
   bool sharded = false;      // weights are divided over ranks
+  bool whole_gradients = true;  // each rank has them all
   bool accumulates = false;  // gradients of earlier micro-batches are there already
   Dim filled_windows = 0;    // attention windows that the sequence fills
   friend constexpr bool operator==(const Form&, const Form&) = default;
@@ -115,6 +116,8 @@ class Step {
     Bytes bytes;
   };
   [[nodiscard]] Highest highest() const;
+  // The same in the very first step, where the optimizer makes its states at the end.
+  [[nodiscard]] Bytes highest_of_first_step() const;
   // What those bytes are: adds up to `live(event)`.
   [[nodiscard]] std::vector<Contribution> contributions(Event event) const;
   [[nodiscard]] const std::vector<LayerStack>& stacks() const { return stacks_; }
@@ -125,6 +128,9 @@ class Step {
  private:
   void size_graphs();
   void fill_lists();
+  // Calls visit(event) for the events among which the highest one is, of whatever batch and length.
+  template <class Visit>
+  void visit_candidates(Visit visit) const;
   template <class Sink>
   void describe(Event event, Sink& sink) const;
   template <class Sink>
@@ -133,6 +139,8 @@ class Step {
   void describe_sharded(Event event, Sink& sink) const;
   template <class Sink>
   void describe_gradients(Event event, Sink& sink) const;
+  template <class Sink>
+  void describe_waiting_gradient(Event event, Sink& sink) const;
   template <class Sink>
   void describe_gradients_done(Event event, Sink& sink) const;
   [[nodiscard]] const LayerStack& stack_of(std::int32_t layer) const;

@@ -20,9 +20,12 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
       !(s.autocast && t.method == Method::qlora);  // peft/tuners/lora/bnb.py casts outside autocast only
   s.quantized_output_follows_input = true;         // bitsandbytes/nn/modules.py, Linear4bit.forward
   s.masks_sdpa_windows = true;
-  s.foreach_optimizer = t.optimizer.foreach.value_or(false);       // Trainer's default since 4.58 is the fused kernel
+  s.foreach_optimizer = t.optimizer.foreach.value_or(false);  // Trainer's default since 4.58 is the fused kernel
+  s.hugging_face_optimizers = true;
+  s.fp32_embedding_states = true;  // trainer.py, create_optimizer: bitsandbytes' 8-bit optimizers only
+  s.torchao_block = 256;           // trainer_optimizer.py, _get_torchao_optimizer: also for 4 bits
   s.raises_leftovers = t.kbit_upcast.value_or(false) && !sharded;  // FSDP's mixed precision lowers them again
-  const bool adapters = t.method != Method::full && t.method != Method::freeze;
+  const bool adapters = !trains_all_weights(t.method) && t.method != Method::freeze;
   s.keeps_stream_in_backward = sharded && adapters;
   return s;
 }

@@ -8,7 +8,7 @@ Graph embedding_graph(const BlockContext& c) {
   Graph g(widths_for(c, nullptr));
   const Size table{{Symbol::V, Symbol::h, Symbol::one, Symbol::one}, 1, c.gradients};
   // A tied table has its gradient already, from the head: the second one is added and dropped.
-  const bool adds = c.model->tie_word_embeddings || c.accumulates;
+  const bool adds = (c.model->tie_word_embeddings && !c.drops_gradients) || c.accumulates;
   OpTraits traits;
   if (c.trains_leftovers && adds) traits.backward = {Component::working_memory, {table}};
   if (c.trains_leftovers && !adds) traits.parameter_gradients = g.size_in_bytes(table);

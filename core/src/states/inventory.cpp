@@ -25,7 +25,7 @@ bool adapts(const ParameterGroup& g, std::uint64_t targets) {
 // The last n layers are trained: how many layers of each group those are, walking from the end.
 std::vector<Dim> trained_layers(const ModelArchitecture& model, const TrainingChoice& training) {
   std::vector<Dim> trained(model.groups.size(), 0);
-  Dim left = training.method == Method::full     ? layers_of(model)
+  Dim left = trains_all_weights(training.method) ? layers_of(model)
              : training.method == Method::freeze ? training.trainable_layers.value_or(0)
                                                  : 0;
   for (std::size_t i = model.groups.size(); i-- > 0;) {
@@ -37,24 +37,16 @@ std::vector<Dim> trained_layers(const ModelArchitecture& model, const TrainingCh
 
 Dim trained_layers_of(const ParameterGroup& g, const TrainingChoice& training, const std::vector<Dim>& trained) {
   if (!g.trainable) return 0;
-  if (g.layer_group == kOutsideLayers) return training.method == Method::full ? 1 : 0;
+  if (g.layer_group == kOutsideLayers) return trains_all_weights(training.method) ? 1 : 0;
   return trained[static_cast<std::size_t>(g.layer_group)];
 }
 
-// bitsandbytes: tensors under 4096 elements keep FP32 states, the others 8-bit ones with a constant per 256 values
-// (bitsandbytes/optim/optimizer.py, min_8bit_size; functional.py, blocksize).
-constexpr std::int64_t kMin8BitElements = 4096;
-constexpr std::int64_t kOptimizerBlock = 256;
+void add_trained(Inventory& n, const ParameterGroup& g, bool in_block, std::int64_t count) {
+  n.tensors.push_back({g.kind, g.module, in_block, false, g.rows, g.columns, count});
+}
 
-void count_trained(Inventory& n, Params tensor, std::int64_t tensors, bool keeps_fp32_states, Dim rows, Dim columns) {
-  n.largest_trained = std::max(n.largest_trained, tensor);
-  if (tensor.value < kMin8BitElements || keeps_fp32_states) {
-    n.small += tensor * tensors;
-  } else {
-    n.quantized_blocks =
-        saturating_add(n.quantized_blocks, saturating_multiply(divide_up(tensor.value, kOptimizerBlock), tensors));
-  }
-  n.row_and_column_sums += (columns > 1 && rows > 1 ? Params(rows) + Params(columns) : tensor) * tensors;
+void add_adapter_tensor(Inventory& n, Dim rows, Dim columns, std::int64_t count) {
+  n.tensors.push_back({ParameterKind::linear, Module::other, false, true, rows, columns, count});
 }
 
 void count_quantizer(Inventory& n, const ParameterGroup& g, std::int64_t tensors) {
@@ -68,14 +60,24 @@ void count_quantizer(Inventory& n, const ParameterGroup& g, std::int64_t tensors
 }
 
 void count_adapter(Inventory& n, const ParameterGroup& g, const TrainingChoice& t, std::int64_t tensors) {
-  const Params down = Params(t.lora.rank) * g.columns;
-  const Params up = Params(t.lora.rank) * g.rows;
-  n.adapters += (down + up) * tensors;
-  count_trained(n, down, tensors, false, t.lora.rank, g.columns);
-  count_trained(n, up, tensors, false, g.rows, t.lora.rank);
+  n.adapters += Params(t.lora.rank) * saturating_add(g.rows, g.columns) * tensors;
+  add_adapter_tensor(n, t.lora.rank, g.columns, tensors);
+  add_adapter_tensor(n, g.rows, t.lora.rank, tensors);
   if (t.method != Method::dora) return;
   n.adapters += Params(g.rows) * tensors;
-  count_trained(n, Params(g.rows), tensors, false, g.rows, 1);
+  add_adapter_tensor(n, g.rows, 1, tensors);
+}
+
+// Adam-mini's head_numel: hidden size squared over the number of heads.
+Params attention_head(const ModelArchitecture& model) {
+  for (const LayerGroup& group : model.groups) {
+    for (const Mixer& mixer : group.mixers) {
+      const auto* a = std::get_if<Attention>(&mixer);
+      if (a != nullptr && a->heads > 0)
+        return Params(saturating_multiply(model.hidden_size, model.hidden_size) / a->heads);
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -103,9 +105,6 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
   Inventory n;
   const std::uint64_t targets = adapter_targets(training, groups);
   const std::vector<Dim> trained = trained_layers(model, training);
-  // The Trainer asks bitsandbytes for 32-bit states of nn.Embedding modules (transformers/trainer.py,
-  // create_optimizer).
-  const bool fp32_embeddings = training.framework == FrameworkId::transformers;
   std::vector<Params> layer(model.groups.size());
   for (const ParameterGroup& g : groups) {
     n.total += parameters_of(g);
@@ -123,10 +122,9 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
     const std::int64_t trained_tensors = saturating_multiply(g.copies, trained_layers_of(g, training, trained));
     if (trained_tensors == 0) continue;
     n.trained_base += parameters_per_copy(g) * trained_tensors;
-    const bool table = g.kind == ParameterKind::embedding;
-    if (table) n.embedding += parameters_per_copy(g) * trained_tensors;
-    count_trained(n, parameters_per_copy(g), trained_tensors, table && fp32_embeddings, g.rows, g.columns);
+    add_trained(n, g, !outside, trained_tensors);
   }
+  n.attention_head = attention_head(model);
   for (const Params p : layer) n.largest_layer = std::max(n.largest_layer, p);
   return n;
 }

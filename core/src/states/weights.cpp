@@ -9,7 +9,13 @@ void add_weights(Contributions& out, const Inventory& n, const TrainingChoice& t
   const auto stored = [&](Component component, std::string_view name, Params count, ElementType type) {
     if (count.value > 0) out.add({component, bytes_per_element(type), {{name, count.value}}, ranks});
   };
-  if (training.method == Method::full) {
+  // The moving average has the shape and the type of what it averages (EMAModel of Diffusers; AveragedModel of
+  // torch.optim.swa_utils copies frozen weights too).
+  if (training.ema) {
+    stored(Component::weights, "P_ema", n.trained_base, types.weights);
+    stored(Component::adapters, "P_ema", n.adapters, types.adapters);
+  }
+  if (trains_all_weights(training.method)) {
     stored(Component::weights, "P", n.total, types.weights);
     return;
   }
@@ -27,6 +33,19 @@ void add_weights(Contributions& out, const Inventory& n, const TrainingChoice& t
     stored(Component::weights, "P_trained", n.trained_base, types.weights);
   }
   stored(Component::adapters, "P_adapter", n.adapters, types.adapters);
+}
+
+// The fused optimizers of Apex and TransformerEngine with `master_weights` keep one, as Megatron and DeepSpeed do.
+void add_master_weights(Contributions& out, const Inventory& n, const TrainingChoice& training, const StateTypes& types,
+                        const Sharding& sharding) {
+  if (!training.optimizer.master_weights) return;
+  const auto copied = [&](std::string_view name, Params count, ElementType type) {
+    if (bytes_per_element(type) != 2 || count.value == 0) return;
+    out.add(
+        {Component::master_weights, bytes_per_element(ElementType::fp32), {{name, count.value}}, sharding.optimizer});
+  };
+  copied("P_trained", n.trained_base, types.weights);
+  copied("P_adapter", n.adapters, types.adapters);
 }
 
 }  // namespace vramplan
