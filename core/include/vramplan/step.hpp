@@ -71,10 +71,10 @@ struct Run {
 
 // What decides how the graphs of a run look, besides the model and the training. Runs of one form differ in sizes only.
 struct Form {
-  bool sharded = false;      // weights are divided over ranks
+  bool sharded = false;         // weights are divided over ranks
   bool whole_gradients = true;  // each rank has them all
-  bool accumulates = false;  // gradients of earlier micro-batches are there already
-  Dim filled_windows = 0;    // attention windows that the sequence fills
+  bool accumulates = false;     // gradients of earlier micro-batches are there already
+  Dim filled_windows = 0;       // attention windows that the sequence fills
   friend constexpr bool operator==(const Form&, const Form&) = default;
 };
 [[nodiscard]] Form form_of(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
