@@ -110,6 +110,7 @@ Mamba2 read_mamba2(ObjectReader& reader) {
   reader.integer("groups", m.groups, limits::kHeads, Need::required);
   reader.integer("state_size", m.state_size, limits::kWidth, Need::required);
   reader.integer("conv_kernel", m.conv_kernel, limits::kWidth, Need::required);
+  reader.integer("chunk_size", m.chunk_size, limits::kWidth);
   reader.boolean("gated_norm", m.gated_norm);
   return m;
 }

@@ -114,9 +114,9 @@ void add_choices(OrderedJson& out, const TrainingChoice& d) {
       choice<Recompute>("/training/recompute", name_of(d.recompute), [](T& t, Recompute v) { t.recompute = v; }));
   out.push_back(choice<AttentionKernel>("/training/attention", name_of(d.attention),
                                         [](T& t, AttentionKernel v) { t.attention = v; }));
-  out.push_back(choice<CrossEntropy>("/training/cross_entropy", name_of(d.cross_entropy),
-                                     [](T& t, CrossEntropy v) { t.cross_entropy = v; }));
-  out.push_back(choice<Kernels>("/training/kernels", name_of(d.kernels), [](T& t, Kernels v) { t.kernels = v; }));
+  out.push_back(
+      choice<CrossEntropy>("/training/cross_entropy", nullptr, [](T& t, CrossEntropy v) { t.cross_entropy = v; }));
+  out.push_back(choice<Kernels>("/training/kernels", nullptr, [](T& t, Kernels v) { t.kernels = v; }));
 }
 
 void add_ranges(OrderedJson& out, const TrainingChoice& d) {

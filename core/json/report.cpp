@@ -45,6 +45,14 @@ OrderedJson component_rows(const std::vector<ComponentRow>& rows) {
   return out;
 }
 
+OrderedJson host_memory(const Report& r) {
+  OrderedJson parts = OrderedJson::array();
+  for (const auto& [component, bytes] : r.host_components) {
+    parts.push_back({{"id", name_of(component)}, {"bytes", bytes.value}});
+  }
+  return {{"per_node_bytes", r.host_memory_per_node.value}, {"components", std::move(parts)}};
+}
+
 OrderedJson layers(const std::vector<LayerRow>& rows) {
   OrderedJson out = OrderedJson::array();
   for (const LayerRow& row : rows)
@@ -180,10 +188,33 @@ OrderedJson or_null(const std::optional<T>& value) {
   }
 }
 
+OrderedJson version(const std::optional<Version>& v) {
+  if (!v) return nullptr;
+  return std::to_string(v->major) + "." + std::to_string(v->minor);
+}
+
+OrderedJson lora(const LoraChoice& l) {
+  OrderedJson saved = OrderedJson::array();
+  for (const SavedModule module : l.modules_to_save) saved.push_back(name_of(module));
+  return {{"rank", l.rank},
+          {"targets", l.targets},
+          {"dropout", or_null(l.dropout)},
+          {"modules_to_save", std::move(saved)},
+          {"rslora", l.rslora}};
+}
+
+OrderedJson generation(const std::optional<GenerationChoice>& g) {
+  if (!g) return nullptr;
+  return {{"completion_length", g->completion_length},
+          {"engine_share", g->engine_share},
+          {"generations", or_null(g->generations)}};
+}
+
 OrderedJson training(const TrainingChoice& t) {
   return {{"objective", name_of(t.objective)},
           {"method", name_of(t.method)},
           {"framework", name_of(t.framework)},
+          {"framework_version", version(t.framework_version)},
           {"precision", name_of(t.precision)},
           {"base_weights", or_null(t.base_weights)},
           {"optimizer",
@@ -197,15 +228,16 @@ OrderedJson training(const TrainingChoice& t) {
             {"master_weights", t.optimizer.master_weights},
             {"rank", or_null(t.optimizer.rank)}}},
           {"ema", t.ema},
-          {"lora", {{"rank", t.lora.rank}, {"targets", t.lora.targets}, {"dropout", or_null(t.lora.dropout)}}},
+          {"lora", lora(t.lora)},
           {"sequence_length", t.sequence_length},
           {"micro_batch", t.micro_batch},
           {"global_batch", or_null(t.global_batch)},
           {"packing", t.packing},
           {"recompute", name_of(t.recompute)},
           {"attention", name_of(t.attention)},
-          {"cross_entropy", name_of(t.cross_entropy)},
-          {"kernels", name_of(t.kernels)},
+          {"cross_entropy", or_null(t.cross_entropy)},
+          {"logits_upcast", or_null(t.logits_upcast)},
+          {"kernels", or_null(t.kernels)},
           {"kbit_upcast", or_null(t.kbit_upcast)},
           {"compile", t.compile},
           {"trainable_layers", or_null(t.trainable_layers)},
@@ -213,12 +245,23 @@ OrderedJson training(const TrainingChoice& t) {
            {{"optimizer", t.offload.optimizer},
             {"parameters", t.offload.parameters},
             {"activations", t.offload.activations}}},
+          {"reference", or_null(t.reference)},
+          {"generation", generation(t.generation)},
           {"tokens", or_null(t.tokens)}};
 }
 
 OrderedJson layout(const LayoutChoice& l) {
-  return {{"dp", l.dp}, {"zero", l.zero}, {"tp", l.tp}, {"sp", l.sp},
-          {"pp", l.pp}, {"vpp", l.vpp},   {"cp", l.cp}, {"ep", l.ep}};
+  return {{"dp", l.dp},
+          {"zero", l.zero},
+          {"tp", l.tp},
+          {"sp", l.sp},
+          {"pp", l.pp},
+          {"vpp", l.vpp},
+          {"cp", l.cp},
+          {"ep", l.ep},
+          {"fsdp", or_null(l.fsdp)},
+          {"reshard", or_null(l.reshard)},
+          {"no_sync", or_null(l.no_sync)}};
 }
 
 }  // namespace
@@ -252,7 +295,7 @@ OrderedJson write_report(const Report& r, const Json& document, std::string_view
           {"model", model(r)},
           {"memory", memory(r)},
           {"timeline", timeline(r.timeline)},
-          {"host_memory", {{"per_node_bytes", r.host_memory_per_node.value}}},
+          {"host_memory", host_memory(r)},
           {"fit", fit(r.fit)},
           {"speed", nullptr},
           {"suggestions",

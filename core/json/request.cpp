@@ -9,6 +9,7 @@
 
 #include "config.hpp"
 #include "lora_targets.hpp"
+#include "vramplan/enum_names.hpp"
 
 namespace vramplan {
 namespace {
@@ -16,6 +17,7 @@ namespace {
 constexpr std::size_t kMostTargets = 64;
 constexpr IntegerRange kZeroStage{0, 3};
 constexpr NumberRange kDropout{0.0, 1.0};
+constexpr NumberRange kEngineShare{0.0, 1.0};
 constexpr NumberRange kTokens{1.0, 1e18};
 
 // ---- model
@@ -174,6 +176,26 @@ std::vector<std::string> read_targets(const Json& value, const std::string& poin
   return targets;
 }
 
+std::vector<SavedModule> read_saved_modules(const Json& value, const std::string& pointer, Problems& problems) {
+  std::vector<SavedModule> modules;
+  if (!value.is_array()) {
+    report_wrong_type(problems, pointer, "array", value);
+    return modules;
+  }
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    const std::string place = child_pointer(pointer, i);
+    std::string name;
+    if (!read_string(value[i], place, problems, name)) continue;
+    const std::optional<SavedModule> module = parse_enum<SavedModule>(name);
+    if (!module) {
+      report_unknown_value(problems, place, name, EnumNames<SavedModule>::values);
+    } else if (std::find(modules.begin(), modules.end(), *module) == modules.end()) {
+      modules.push_back(*module);
+    }
+  }
+  return modules;
+}
+
 LoraChoice read_lora(const Json& value, const std::string& pointer, Problems& problems) {
   LoraChoice lora;
   ObjectReader reader(value, pointer, problems);
@@ -182,8 +204,22 @@ LoraChoice read_lora(const Json& value, const std::string& pointer, Problems& pr
     lora.targets = read_targets(*targets, reader.pointer_to("targets"), problems);
   }
   reader.number("dropout", lora.dropout, kDropout);
+  if (const Json* modules = reader.any("modules_to_save")) {
+    lora.modules_to_save = read_saved_modules(*modules, reader.pointer_to("modules_to_save"), problems);
+  }
+  reader.boolean("rslora", lora.rslora);
   reader.finish();
   return lora;
+}
+
+GenerationChoice read_generation(const Json& value, const std::string& pointer, Problems& problems) {
+  GenerationChoice generation;
+  ObjectReader reader(value, pointer, problems);
+  reader.integer("completion_length", generation.completion_length, limits::kSequenceLength);
+  reader.number("engine_share", generation.engine_share, kEngineShare);
+  reader.integer("generations", generation.generations, limits::kGenerations);
+  reader.finish();
+  return generation;
 }
 
 OffloadChoice read_offload(const Json& value, const std::string& pointer, Problems& problems) {
@@ -194,6 +230,34 @@ OffloadChoice read_offload(const Json& value, const std::string& pointer, Proble
   reader.boolean("activations", offload.activations);
   reader.finish();
   return offload;
+}
+
+// "4.48", "4.48.1", "5": what follows the second number says nothing about memory.
+std::optional<Version> parse_version(std::string_view text) {
+  constexpr std::size_t kMostDigits = 4;
+  std::array<std::int32_t, 2> numbers{};
+  std::size_t digits = 0;
+  std::size_t at = 0;
+  for (const char c : text) {
+    if (c == '.' && digits > 0) {
+      if (++at == numbers.size()) break;
+      digits = 0;
+    } else if (c >= '0' && c <= '9' && ++digits <= kMostDigits) {
+      numbers[at] = numbers[at] * 10 + (c - '0');
+    } else {
+      return std::nullopt;
+    }
+  }
+  if (digits == 0) return std::nullopt;
+  return Version{numbers[0], numbers[1]};
+}
+
+void read_version(ObjectReader& reader, std::optional<Version>& version) {
+  std::string text;
+  if (!reader.string("framework_version", text)) return;
+  version = parse_version(text);
+  constexpr std::array<std::string_view, 2> kExamples = {"4.48", "5.24"};
+  if (!version) report_unknown_value(reader.problems(), reader.pointer_to("framework_version"), text, kExamples);
 }
 
 void read_sizes(ObjectReader& reader, TrainingChoice& training) {
@@ -209,6 +273,7 @@ void read_switches(ObjectReader& reader, TrainingChoice& training) {
   reader.enumerator("recompute", training.recompute);
   reader.enumerator("attention", training.attention);
   reader.enumerator("cross_entropy", training.cross_entropy);
+  reader.boolean("logits_upcast", training.logits_upcast);
   reader.enumerator("kernels", training.kernels);
   reader.boolean("kbit_upcast", training.kbit_upcast);
   reader.boolean("compile", training.compile);
@@ -221,6 +286,7 @@ TrainingChoice read_training(const Json& value, const std::string& pointer, Prob
   reader.enumerator("objective", training.objective);
   reader.enumerator("method", training.method);
   reader.enumerator("framework", training.framework);
+  read_version(reader, training.framework_version);
   reader.enumerator("precision", training.precision);
   reader.enumerator("base_weights", training.base_weights);
   if (const Json* optimizer = reader.any("optimizer")) {
@@ -231,6 +297,10 @@ TrainingChoice read_training(const Json& value, const std::string& pointer, Prob
   read_switches(reader, training);
   if (const Json* offload = reader.any("offload")) {
     training.offload = read_offload(*offload, reader.pointer_to("offload"), problems);
+  }
+  reader.enumerator("reference", training.reference);
+  if (const Json* generation = reader.any("generation")) {
+    training.generation = read_generation(*generation, reader.pointer_to("generation"), problems);
   }
   reader.finish();
   return training;
@@ -259,6 +329,9 @@ LayoutChoice read_layout(const Json& value, const std::string& pointer, Problems
   reader.integer("vpp", layout.vpp, limits::kGpuCount);
   reader.integer("cp", layout.cp, limits::kGpuCount);
   reader.integer("ep", layout.ep, limits::kGpuCount);
+  reader.integer("fsdp", layout.fsdp, limits::kFsdpVersion);
+  reader.boolean("reshard", layout.reshard);
+  reader.boolean("no_sync", layout.no_sync);
   reader.finish();
   return layout;
 }
@@ -277,8 +350,14 @@ std::vector<std::string_view> compared_fields(const Problem& problem) {
   if (problem.code == ProblemCode::layout_mismatch) return {"/layout", "/hardware"};
   if (at == "/training/global_batch") return {at, "/training/micro_batch", "/layout"};
   if (at.starts_with("/training/optimizer")) {
-    return {"/training/optimizer", "/training/method", "/training/global_batch", "/training/micro_batch", "/layout"};
+    return {"/training/optimizer", "/training/method", "/training/framework", "/training/global_batch",
+            "/training/micro_batch", "/layout"};
   }
+  if (at == "/training/reference") return {at, "/training/objective", "/training/method"};
+  if (at.starts_with("/training/generation")) {
+    return {at, "/training/objective", "/training/sequence_length", "/training/global_batch", "/training/micro_batch"};
+  }
+  if (problem.code == ProblemCode::inconsistent) return {at, "/layout", "/training/framework"};
   return {at, "/training/method"};
 }
 

@@ -40,7 +40,7 @@ void consider_attention(const PlanRequest& r, std::vector<Candidate>& out) {
 
 void consider_cross_entropy(const PlanRequest& r, std::vector<Candidate>& out) {
   if (r.training.cross_entropy != CrossEntropy::full_logits) return;
-  Candidate c = start(r, "chunked_cross_entropy", spelled(r.training.cross_entropy));
+  Candidate c = start(r, "chunked_cross_entropy", spelled(CrossEntropy::full_logits));
   c.request.training.cross_entropy = CrossEntropy::chunked;
   c.patches = {{"/training/cross_entropy", spelled(CrossEntropy::chunked)}};
   out.push_back(std::move(c));
@@ -48,7 +48,7 @@ void consider_cross_entropy(const PlanRequest& r, std::vector<Candidate>& out) {
 
 void consider_kernels(const PlanRequest& r, std::vector<Candidate>& out) {
   if (r.training.kernels == Kernels::fused || r.training.framework != FrameworkId::transformers) return;
-  Candidate c = start(r, "fused_kernels", spelled(r.training.kernels));
+  Candidate c = start(r, "fused_kernels", spelled(Kernels::eager));
   c.request.training.kernels = Kernels::fused;
   c.patches = {{"/training/kernels", spelled(Kernels::fused)}};
   out.push_back(std::move(c));

@@ -8,26 +8,33 @@ namespace {
 
 constexpr std::int64_t kLargestCoefficient = std::int64_t{1} << 52;
 
-// How often batch, length, chunk and span occur in a size.
+// How often batch, length, chunk, span and number of chunks occur in a size.
 struct Occurrences {
   std::array<std::uint8_t, kSymbolCount> of{};
-  [[nodiscard]] bool are(std::uint8_t b, std::uint8_t s, std::uint8_t sc, std::uint8_t w) const {
+  [[nodiscard]] bool are(std::uint8_t b, std::uint8_t s, std::uint8_t sc, std::uint8_t w, std::uint8_t sk = 0,
+                         std::uint8_t nc = 0) const {
     const auto at = [this](Symbol symbol) { return of[static_cast<std::size_t>(symbol)]; };
-    return at(Symbol::b) == b && at(Symbol::s) == s && at(Symbol::sc) == sc && at(Symbol::w) == w;
+    return at(Symbol::b) == b && at(Symbol::s) == s && at(Symbol::sc) == sc && at(Symbol::w) == w &&
+           at(Symbol::sk) == sk && at(Symbol::nc) == nc;
   }
 };
 
-bool varies(Symbol s) { return s == Symbol::b || s == Symbol::s || s == Symbol::sc || s == Symbol::w; }
+bool varies(Symbol s) {
+  return s == Symbol::b || s == Symbol::s || s == Symbol::sk || s == Symbol::sc || s == Symbol::w || s == Symbol::nc;
+}
 
 std::optional<Product> product_of(const Occurrences& n) {
   if (n.are(0, 0, 0, 0)) return Product::one;
   if (n.are(1, 0, 0, 0)) return Product::b;
   if (n.are(0, 1, 0, 0)) return Product::s;
   if (n.are(1, 1, 0, 0)) return Product::bs;
-  if (n.are(1, 0, 1, 0)) return Product::bsc;
+  if (n.are(0, 0, 1, 0)) return Product::sc;
+  if (n.are(0, 0, 0, 0, 1)) return Product::sk;
+  if (n.are(1, 0, 0, 0, 1)) return Product::bsk;
   if (n.are(1, 1, 0, 1)) return Product::bsw;
   if (n.are(1, 2, 0, 0)) return Product::bss;
   if (n.are(0, 2, 0, 0)) return Product::ss;
+  if (n.are(1, 0, 0, 0, 0, 1)) return Product::bnc;
   return std::nullopt;
 }
 

@@ -45,6 +45,8 @@ Trust trust_of(Component component) {
     case Component::allocator_slack: return {Certainty::measured, "reserved-over-allocated"};
     case Component::cuda_context: return {Certainty::measured, device::kContextSource};
     case Component::nccl_buffers: return {Certainty::measured, device::kNcclSource};
+    case Component::kv_cache: return {Certainty::modelled, "trl-trainers"};
+    case Component::inference_engine: return {Certainty::modelled, "trl-trainers"};
     case Component::activations_embedding:
     case Component::activations_norm:
     case Component::activations_attention:
@@ -57,6 +59,12 @@ Trust trust_of(Component component) {
     case Component::working_memory: return {Certainty::modelled, "transformers-modeling"};
   }
   return {Certainty::modelled, "pytorch-autograd"};
+}
+
+// What the engine of data parallelism decides.
+constexpr std::string_view kDeepspeedSource = "deepspeed-zero";
+bool is_sharding(Component c) {
+  return c == Component::master_weights || c == Component::gathered_parameters || c == Component::communication_buffers;
 }
 
 bool same_shape(const Contribution& a, const Contribution& b) {
@@ -150,6 +158,12 @@ MemoryEstimate Evaluator::operator()(const LayoutChoice& layout, BatchSize batch
   return estimate_memory(step(layout, batch, cublas_workspace(gpu)), gpu);
 }
 
+Bytes engine_bytes(const TrainingChoice& training, const Gpu* gpu) {
+  if (!training.generation || gpu == nullptr) return {};
+  return Bytes(
+      static_cast<std::int64_t>(static_cast<double>(usable_bytes(*gpu).value) * training.generation->engine_share));
+}
+
 MemoryEstimate estimate_memory(const Step& step, const Gpu* gpu) {
   MemoryEstimate m;
   const auto [peak, allocated] = step.highest();
@@ -161,7 +175,9 @@ MemoryEstimate estimate_memory(const Step& step, const Gpu* gpu) {
   const std::int64_t ranks = ranks_of(step.run().layout);
   const Estimate context = cuda_context_range(gpu);
   const Estimate nccl = nccl_range(ranks, ranks > 1 ? 1 : 0);
-  m.device = m.reserved + context + nccl;
+  m.inference_engine = engine_bytes(step.run().training, gpu);
+  const Estimate engine{m.inference_engine, m.inference_engine, m.inference_engine};
+  m.device = m.reserved + context + nccl + engine;
   m.allocator_slack = m.reserved.expected - allocated;
   m.cuda_context = context.expected;
   m.nccl_buffers = nccl.expected;
@@ -171,8 +187,10 @@ MemoryEstimate estimate_memory(const Step& step, const Gpu* gpu) {
 std::vector<ComponentRow> breakdown(const Step& step, Event event) {
   const std::vector<Contribution> all = step.contributions(event);
   std::vector<ComponentRow> rows;
+  const bool deepspeed = step.run().sharding.engine == Engine::deepspeed;
   for (std::size_t i = 0; i < kComponentCount; ++i) {
     ComponentRow row = row_of(static_cast<Component>(i), all);
+    if (deepspeed && is_sharding(row.component)) row.source = kDeepspeedSource;
     if (row.bytes.value != 0) rows.push_back(std::move(row));
   }
   return rows;
@@ -181,7 +199,8 @@ std::vector<ComponentRow> breakdown(const Step& step, Event event) {
 std::vector<ComponentRow> beyond_allocated(const MemoryEstimate& m) {
   const std::vector<Contribution> all{{Component::allocator_slack, 1, {{"bytes", m.allocator_slack.value}}},
                                       {Component::cuda_context, 1, {{"bytes", m.cuda_context.value}}},
-                                      {Component::nccl_buffers, 1, {{"bytes", m.nccl_buffers.value}}}};
+                                      {Component::nccl_buffers, 1, {{"bytes", m.nccl_buffers.value}}},
+                                      {Component::inference_engine, 1, {{"bytes", m.inference_engine.value}}}};
   std::vector<ComponentRow> rows;
   for (const Contribution& c : all) {
     if (c.bytes().value != 0) rows.push_back(row_of(c.component, all));

@@ -48,8 +48,7 @@ const Gpu* resolve_gpu(const PlanRequest& request, const Catalogue& catalogue, P
 }
 
 void check_targets(const Resolved& r, Problems& problems) {
-  const Method m = r.request.training.method;
-  if (m != Method::lora && m != Method::dora && m != Method::qlora) return;
+  if (!has_adapters(r.request.training.method)) return;
   if (adapter_targets(r.request.training, parameter_groups(r.model.architecture)) != 0) return;
   problems.push_back({ProblemCode::inconsistent, "/training/lora/targets", {{"field", "targets"}, {"other", "model"}}});
 }
@@ -88,7 +87,7 @@ class Spreading {
   std::optional<Estimate> operator()(const Gpu& gpu, std::int64_t count) {
     const TrainingChoice& t = evaluate_.training();
     if (t.global_batch && (*t.global_batch % saturating_multiply(t.micro_batch, count)) != 0) return std::nullopt;
-    const auto key = std::pair(count, cublas_workspace(&gpu).value);
+    const Key key{count, cublas_workspace(&gpu).value, engine_bytes(t, &gpu).value};
     auto known = known_.find(key);
     if (known == known_.end()) {
       known = known_.emplace(key, evaluate_(default_layout(count), batch_, &gpu).device).first;
@@ -97,9 +96,10 @@ class Spreading {
   }
 
  private:
+  using Key = std::array<std::int64_t, 3>;  // all that a card decides of its own
   BatchSize batch_;
   Evaluator evaluate_;
-  std::map<std::pair<std::int64_t, std::int64_t>, Estimate> known_;
+  std::map<Key, Estimate> known_;
 };
 
 std::vector<TimelinePoint> timeline_of(const Step& step) {
@@ -151,18 +151,14 @@ void warn_about_hardware(const Resolved& r, bool layout_given, std::vector<Warni
   }
 }
 
-Bytes optimizer_states(const Run& run, const TrainingChoice& training) {
-  Contributions states;
-  add_optimizer_states(states, run.inventory, training, run.framework, run.types, run.sharding);
-  return states.total();
-}
-
-// Paged optimizer states live in host memory, but for the small ones.
-Bytes host_memory(const Step& step, std::int64_t per_node) {
-  TrainingChoice unpaged = step.run().training;
-  if (!unpaged.optimizer.paged) return {};
-  unpaged.optimizer.paged = false;
-  return (optimizer_states(step.run(), unpaged) - optimizer_states(step.run(), step.run().training)) * per_node;
+// All ranks of a node together.
+void add_host_memory(const Step& step, std::int64_t per_node, Report& report) {
+  Composition sum;
+  for (const Contribution& c : step.host_memory()) sum[c.component] += c.bytes() * per_node;
+  for (std::size_t i = 0; i < kComponentCount; ++i) {
+    if (sum.bytes[i].value != 0) report.host_components.emplace_back(static_cast<Component>(i), sum.bytes[i]);
+  }
+  report.host_memory_per_node = sum.total();
 }
 
 std::vector<Change> changes_of(const Resolved& r, const MemoryEstimate& now) {
@@ -214,7 +210,7 @@ Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue) {
   const std::int64_t count = ranks_of(r.layout);
   const std::int64_t per_node = r.request.hardware && r.request.hardware->per_node ? *r.request.hardware->per_node
                                                                                    : std::min<std::int64_t>(count, 8);
-  report.host_memory_per_node = host_memory(step, per_node);
+  add_host_memory(step, per_node, report);
   if (r.gpu != nullptr) report.fit = judge(report.memory.device, usable_bytes(*r.gpu));
   SuggestionQuery query;
   query.precision = r.request.training.precision;

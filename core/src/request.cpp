@@ -37,12 +37,76 @@ Choice only_one(std::string_view pointer, std::int64_t value) { return {pointer,
 
 bool trains_whole_weights(Method method) { return trains_all_weights(method) || method == Method::freeze; }
 
-// FP16 weights can carry adapters; trained themselves they need loss scaling that no framework here gives them.
+// FP16 weights can carry adapters; trained themselves they need loss scaling that DeepSpeed alone gives them here.
 Choice base_weights(const TrainingChoice& t) {
   using enum WeightFormat;
   Choice choice =
       one_of("/training/base_weights", t.base_weights, {fp32, bf16, fp16, int8, nf4, nf4_dq, fp4, int4_gptq});
-  if (t.base_weights == fp16 && trains_whole_weights(t.method)) choice.supported = false;
+  if (t.base_weights == fp16 && trains_whole_weights(t.method) && t.framework != FrameworkId::deepspeed) {
+    choice.supported = false;
+  }
+  // Its fused functions dequantize NF4; other formats go through other code.
+  const bool other_format =
+      t.base_weights == fp32 || t.base_weights == int8 || t.base_weights == fp4 || t.base_weights == int4_gptq;
+  if (t.framework == FrameworkId::unsloth && other_format) choice.supported = false;
+  return choice;
+}
+
+// Unsloth compiles the modules of a model whose own weights train: other kernels than those modelled here. litgpt's
+// scripts train everything or adapters without magnitudes. DeepSpeed gives an optimizer flat shards, which have no shape
+// to project, and gradients when they are all there.
+Choice method(const TrainingChoice& t) {
+  using enum Method;
+  switch (t.framework) {
+    case FrameworkId::litgpt: return one_of("/training/method", t.method, {full, lora, qlora});
+    case FrameworkId::unsloth: return one_of("/training/method", t.method, {lora, dora, qlora});
+    case FrameworkId::deepspeed: return one_of("/training/method", t.method, {full, freeze, lora, dora, qlora});
+    default: return one_of("/training/method", t.method, {full, freeze, lora, dora, qlora, galore, lomo});
+  }
+}
+
+// Fused kernels can be patched into Transformers' modules; Liger and Unsloth are their kernels; others have none to
+// switch.
+Choice kernels(const TrainingChoice& t) {
+  switch (t.framework) {
+    case FrameworkId::transformers:
+    case FrameworkId::deepspeed: return one_of("/training/kernels", t.kernels, {Kernels::eager, Kernels::fused});
+    case FrameworkId::liger:
+    case FrameworkId::unsloth: return one_of("/training/kernels", t.kernels, {Kernels::fused});
+    default: return one_of("/training/kernels", t.kernels, {Kernels::eager});
+  }
+}
+
+Choice cross_entropy(const TrainingChoice& t) {
+  using enum CrossEntropy;
+  if (has_trainer(t.framework))
+    return one_of("/training/cross_entropy", t.cross_entropy, {full_logits, chunked, fused});
+  return one_of("/training/cross_entropy", t.cross_entropy, {full_logits, chunked});
+}
+
+// Unsloth leaves what is not quantized as it is.
+Choice kbit_upcast(const TrainingChoice& t) {
+  Choice choice = only_off("/training/kbit_upcast", t.kbit_upcast.value_or(false));
+  if (t.framework != FrameworkId::unsloth) choice.supported = true;
+  return choice;
+}
+
+// For DeepSpeed see method; litgpt's scripts take what torch.optim and bitsandbytes have.
+bool makes_own_step(FrameworkId framework) {
+  return framework == FrameworkId::deepspeed || framework == FrameworkId::litgpt;
+}
+
+Choice optimizer_name(const TrainingChoice& t) {
+  using enum OptimizerName;
+  constexpr std::string_view pointer = "/training/optimizer/name";
+  if (makes_own_step(t.framework)) return one_of(pointer, t.optimizer.name, {adamw, sgd, adafactor, lion});
+  return one_of(pointer, t.optimizer.name,
+                {adamw, sgd, adafactor, lion, adam_mini, muon, galore, apollo, lomo, adalomo, came});
+}
+
+Choice in_backward(const TrainingChoice& t) {
+  Choice choice = only_off("/training/optimizer/in_backward", t.optimizer.in_backward);
+  if (!makes_own_step(t.framework)) choice.supported = true;
   return choice;
 }
 
@@ -68,33 +132,67 @@ Choice optimizer_states(const OptimizerChoice& optimizer) {
   return one_of(pointer, optimizer.states, {fp32});
 }
 
+// The trainers of TRL stand on Transformers.
+Choice objective(const TrainingChoice& t) {
+  using enum Objective;
+  return t.framework == FrameworkId::transformers
+             ? one_of("/training/objective", t.objective, {pretrain, sft, dpo, reward, grpo})
+             : one_of("/training/objective", t.objective, {pretrain, sft});
+}
+
+// PEFT's copies of modules; torchtune's recipes have none, and Unsloth raises them to FP32.
+Choice modules_to_save(const TrainingChoice& t) {
+  const bool none = t.lora.modules_to_save.empty() || !has_adapters(t.method);
+  const bool peft = t.framework == FrameworkId::transformers || t.framework == FrameworkId::liger;
+  const std::string_view first = t.lora.modules_to_save.empty() ? "" : name_of(t.lora.modules_to_save.front());
+  return {"/training/lora/modules_to_save", std::string(first), none || peft};
+}
+
+// torchtune compiles layers and loss apart, and its chunked loss alone reads logits in their own type.
+Choice compile(const TrainingChoice& t) {
+  Choice choice = only_off("/training/compile", t.compile);
+  if (t.framework == FrameworkId::torchtune && t.cross_entropy == CrossEntropy::chunked) choice.supported = true;
+  return choice;
+}
+
+// Without the parameters, DeepSpeed alone moves states; FSDP's CPUOffload takes them along with the parameters.
+Choice offload_optimizer(const TrainingChoice& t) {
+  Choice choice = only_off("/training/offload/optimizer", t.offload.optimizer);
+  if (t.framework == FrameworkId::deepspeed || t.offload.parameters) choice.supported = true;
+  return choice;
+}
+
+// The inputs of checkpointed blocks; everything that autograd saves is not modelled.
+Choice offload_activations(const TrainingChoice& t) {
+  Choice choice = only_off("/training/offload/activations", t.offload.activations);
+  if (t.recompute == Recompute::full) choice.supported = true;
+  return choice;
+}
+
 // What the planner models today. Everything else of the contract is read, and refused by name.
 std::vector<Choice> training_choices(const TrainingChoice& t) {
   return {
-      one_of("/training/objective", t.objective, {Objective::pretrain, Objective::sft}),
-      one_of("/training/method", t.method,
-             {Method::full, Method::freeze, Method::lora, Method::dora, Method::qlora, Method::galore, Method::lomo}),
-      one_of("/training/framework", t.framework, {FrameworkId::transformers, FrameworkId::torchtune}),
+      objective(t),
+      modules_to_save(t),
+      method(t),
+      one_of("/training/framework", t.framework,
+             {FrameworkId::transformers, FrameworkId::liger, FrameworkId::unsloth, FrameworkId::torchtune,
+              FrameworkId::deepspeed, FrameworkId::litgpt}),
       one_of("/training/precision", t.precision,
              {Precision::fp32, Precision::bf16_amp, Precision::bf16, Precision::fp16_amp}),
       base_weights(t),
-      one_of("/training/optimizer/name", t.optimizer.name,
-             {OptimizerName::adamw, OptimizerName::sgd, OptimizerName::adafactor, OptimizerName::lion,
-              OptimizerName::adam_mini, OptimizerName::muon, OptimizerName::galore, OptimizerName::apollo,
-              OptimizerName::lomo, OptimizerName::adalomo, OptimizerName::came}),
+      optimizer_name(t),
       optimizer_states(t.optimizer),
+      in_backward(t),
       one_of("/training/recompute", t.recompute, {Recompute::none, Recompute::full}),
       one_of("/training/attention", t.attention,
              {AttentionKernel::eager, AttentionKernel::sdpa, AttentionKernel::flash}),
-      one_of("/training/cross_entropy", t.cross_entropy, {CrossEntropy::full_logits, CrossEntropy::chunked}),
-      // Fused kernels are patched into Transformers' modules; torchtune has none to switch.
-      t.framework == FrameworkId::transformers
-          ? one_of("/training/kernels", t.kernels, {Kernels::eager, Kernels::fused})
-          : one_of("/training/kernels", t.kernels, {Kernels::eager}),
-      only_off("/training/compile", t.compile),
-      only_off("/training/offload/optimizer", t.offload.optimizer),
-      only_off("/training/offload/parameters", t.offload.parameters),
-      only_off("/training/offload/activations", t.offload.activations),
+      cross_entropy(t),
+      kernels(t),
+      kbit_upcast(t),
+      compile(t),
+      offload_optimizer(t),
+      offload_activations(t),
   };
 }
 
@@ -140,7 +238,9 @@ void check_ranks(const PlanRequest& request, Problems& problems) {
       {ProblemCode::layout_mismatch, "/layout", {{"product", product}, {"count", request.hardware->count}}});
 }
 
-void report_inconsistent(Problems& problems, std::string pointer, std::string field, std::string other) {
+// `field` and `other` are named as the page knows them.
+void check_inconsistent(bool wrong, std::string pointer, std::string field, std::string other, Problems& problems) {
+  if (!wrong) return;
   problems.push_back(
       {ProblemCode::inconsistent, std::move(pointer), {{"field", std::move(field)}, {"other", std::move(other)}}});
 }
@@ -150,8 +250,9 @@ void check_global_batch(const PlanRequest& request, Problems& problems) {
   const TrainingChoice& t = request.training;
   if (!t.global_batch) return;
   const std::int64_t dp = request.layout ? request.layout->dp : 1;
-  if (*t.global_batch % saturating_multiply(t.micro_batch, dp) == 0) return;
-  report_inconsistent(problems, "/training/global_batch", "global_batch", dp == 1 ? "micro_batch" : "micro_batch * dp");
+  const bool wrong = *t.global_batch % saturating_multiply(t.micro_batch, dp) != 0;
+  check_inconsistent(wrong, "/training/global_batch", "global_batch", dp == 1 ? "micro_batch" : "micro_batch * dp",
+                     problems);
 }
 
 // The method galore or lomo is full training with an optimizer of that name: adamw stands for none chosen.
@@ -180,24 +281,23 @@ void check_optimizer_of_method(const TrainingChoice& t, Problems& problems) {
   const bool mismatch = (t.method == Method::galore && name != OptimizerName::galore) ||
                         (t.method == Method::lomo && !lomo) ||
                         (!trains_whole_weights(t.method) && wants_whole_weights(name));
-  if (mismatch) report_inconsistent(problems, "/training/optimizer/name", "optimizer.name", "method");
+  check_inconsistent(mismatch, "/training/optimizer/name", "optimizer.name", "method", problems);
 }
 
 // bitsandbytes pages 32-bit and 8-bit states, of AdamW and Lion.
 void check_paging(const OptimizerChoice& o, Problems& problems) {
-  if (!o.paged) return;
-  if (o.name != OptimizerName::adamw && o.name != OptimizerName::lion) {
-    report_inconsistent(problems, "/training/optimizer/paged", "optimizer.paged", "optimizer.name");
-  } else if (o.states && *o.states != StateFormat::fp32 && *o.states != StateFormat::int8) {
-    report_inconsistent(problems, "/training/optimizer/paged", "optimizer.paged", "optimizer.states");
-  }
+  constexpr const char* kPointer = "/training/optimizer/paged";
+  const bool has_pages = o.name == OptimizerName::adamw || o.name == OptimizerName::lion;
+  const StateFormat states = o.states.value_or(StateFormat::fp32);
+  const bool other_states = states != StateFormat::fp32 && states != StateFormat::int8;
+  check_inconsistent(o.paged && !has_pages, kPointer, "optimizer.paged", "optimizer.name", problems);
+  check_inconsistent(o.paged && has_pages && other_states, kPointer, "optimizer.paged", "optimizer.states", problems);
 }
 
 // torch/optim/adam.py: a kernel is either fused or foreach.
 void check_kernels(const OptimizerChoice& o, Problems& problems) {
-  if (o.foreach.value_or(false) && o.fused.value_or(false)) {
-    report_inconsistent(problems, "/training/optimizer/fused", "optimizer.fused", "optimizer.foreach");
-  }
+  check_inconsistent(o.foreach.value_or(false) && o.fused.value_or(false), "/training/optimizer/fused",
+                     "optimizer.fused", "optimizer.foreach", problems);
 }
 
 // A gradient that is used up at once cannot be added to the next one: torchtune's recipes, the Trainer and lomo_optim
@@ -211,22 +311,92 @@ void check_updates_in_backward(const PlanRequest& request, Problems& problems) {
   const std::string field = by_choice ? "optimizer.in_backward" : "optimizer.name";
   const std::string pointer = by_choice ? "/training/optimizer/in_backward" : "/training/optimizer/name";
   const std::int64_t dp = request.layout ? request.layout->dp : 1;
-  if (by_choice && !trains_whole_weights(t.method)) report_inconsistent(problems, pointer, field, "method");
-  if (t.global_batch && *t.global_batch > saturating_multiply(t.micro_batch, dp)) {
-    report_inconsistent(problems, pointer, field, "global_batch");
-  }
-  if (by_choice && is_low_rank(o.name) && dp > 1) report_inconsistent(problems, pointer, field, "layout.dp");
+  const bool accumulates = t.global_batch && *t.global_batch > saturating_multiply(t.micro_batch, dp);
+  check_inconsistent(by_choice && !trains_whole_weights(t.method), pointer, field, "method", problems);
+  check_inconsistent(accumulates, pointer, field, "global_batch", problems);
+  check_inconsistent(by_choice && is_low_rank(o.name) && dp > 1, pointer, field, "layout.dp", problems);
 }
 
 void check_rank(const TrainingChoice& t, Problems& problems) {
-  if (t.optimizer.rank && !is_low_rank(optimizer_of(t))) {
-    report_inconsistent(problems, "/training/optimizer/rank", "optimizer.rank", "optimizer.name");
+  check_inconsistent(t.optimizer.rank && !is_low_rank(optimizer_of(t)), "/training/optimizer/rank", "optimizer.rank",
+                     "optimizer.name", problems);
+}
+
+void contradict(Problems& problems, std::string_view pointer, std::string_view other) {
+  const std::string field(pointer.substr(pointer.rfind('/') + 1));
+  problems.push_back(
+      {ProblemCode::inconsistent, std::string(pointer), {{"field", field}, {"other", std::string(other)}}});
+}
+
+// Only a policy is held to a reference. Answers that are written within the step are in no data set.
+void check_reference(const TrainingChoice& t, Problems& problems) {
+  if (!t.reference) return;
+  constexpr std::string_view kReference = "/training/reference";
+  const bool on_policy = t.objective == Objective::grpo || t.objective == Objective::ppo;
+  const bool compares = on_policy || t.objective == Objective::dpo;
+  if (!compares || (on_policy && t.reference == Reference::precomputed)) {
+    contradict(problems, kReference, "objective");
+  } else if (t.reference == Reference::adapters_off && !has_adapters(t.method)) {
+    contradict(problems, kReference, "method");
   }
 }
 
-WeightFormat default_base_weights(Method method, Precision precision) {
-  const bool mixed = precision == Precision::bf16_amp || precision == Precision::fp16_amp;
-  if (method == Method::qlora) return WeightFormat::nf4;
+// What one call of generation answers is whole groups of answers (trl/trainer/grpo_config.py, num_generations).
+bool whole_groups(const PlanRequest& request) {
+  const TrainingChoice& t = request.training;
+  if (!t.generation->generations) return true;
+  const std::int64_t dp = request.layout ? request.layout->dp : request.hardware ? request.hardware->count : 1;
+  return t.global_batch.value_or(saturating_multiply(t.micro_batch, dp)) % *t.generation->generations == 0;
+}
+
+void check_generation(const PlanRequest& request, Problems& problems) {
+  const TrainingChoice& t = request.training;
+  if (!t.generation) return;
+  if (t.objective != Objective::grpo && t.objective != Objective::ppo) {
+    contradict(problems, "/training/generation", "objective");
+    return;
+  }
+  if (t.generation->completion_length > t.sequence_length) {
+    contradict(problems, "/training/generation/completion_length", "sequence_length");
+  }
+  if (!whole_groups(request)) {
+    contradict(problems, "/training/generation/generations", t.global_batch ? "global_batch" : "micro_batch");
+  }
+}
+
+// Fields of the layout that only mean something for FSDP.
+void check_fsdp(const PlanRequest& request, Problems& problems) {
+  if (!request.layout) return;
+  const LayoutChoice& layout = *request.layout;
+  const bool deepspeed = request.training.framework == FrameworkId::deepspeed;
+  if (!deepspeed && layout.zero >= 2) return;
+  const char* other = deepspeed ? "framework" : "layout.zero";
+  check_inconsistent(layout.fsdp.has_value(), "/layout/fsdp", "layout.fsdp", other, problems);
+  check_inconsistent(layout.reshard.has_value(), "/layout/reshard", "layout.reshard", other, problems);
+  check_inconsistent(layout.no_sync.has_value(), "/layout/no_sync", "layout.no_sync", other, problems);
+}
+
+// What is offloaded must be divided, be it over one rank under DeepSpeed.
+void check_offload(const PlanRequest& request, Problems& problems) {
+  if (!request.layout) return;
+  const LayoutChoice& layout = *request.layout;
+  const TrainingChoice& t = request.training;
+  const bool deepspeed = t.framework == FrameworkId::deepspeed;
+  const bool divides_weights = deepspeed ? layout.zero == 3 : layout.zero >= 2 && layout.dp > 1;
+  check_inconsistent(t.offload.optimizer && layout.zero == 0, "/training/offload/optimizer", "offload.optimizer",
+                     "layout.zero", problems);
+  check_inconsistent(t.offload.parameters && !divides_weights, "/training/offload/parameters", "offload.parameters",
+                     "layout.zero", problems);
+}
+
+WeightFormat default_base_weights(const TrainingChoice& t) {
+  const Method method = t.method;
+  const Precision precision = t.precision;
+  // DeepSpeed's engine turns weights into 16 bits, trained ones too.
+  const bool mixed =
+      t.framework != FrameworkId::deepspeed && (precision == Precision::bf16_amp || precision == Precision::fp16_amp);
+  // Unsloth loads with double quantization (unsloth/models/llama.py).
+  if (method == Method::qlora) return t.framework == FrameworkId::unsloth ? WeightFormat::nf4_dq : WeightFormat::nf4;
   if (precision == Precision::fp32) return WeightFormat::fp32;
   // Mixed precision keeps FP32 weights where an optimizer updates them; frozen ones have no need of it.
   if (mixed && trains_whole_weights(method)) return WeightFormat::fp32;
@@ -234,13 +404,21 @@ WeightFormat default_base_weights(Method method, Precision precision) {
   return half ? WeightFormat::fp16 : WeightFormat::bf16;
 }
 
-// trl/trainer/model_config.py: lora_dropout 0.05, as in the trainers built on PEFT; torchtune's recipes: 0.
-double default_dropout(FrameworkId framework) { return framework == FrameworkId::transformers ? 0.05 : 0.0; }
+// trl/trainer/model_config.py: lora_dropout 0.05, as in the trainers built on PEFT and in litgpt's scripts; Unsloth and
+// torchtune's recipes: 0.
+double default_dropout(FrameworkId framework) {
+  const bool drops = has_trainer(framework) || framework == FrameworkId::litgpt;
+  return drops && framework != FrameworkId::unsloth ? 0.05 : 0.0;
+}
 
-// PEFT raises 16-bit adapters to FP32 whatever the precision of the run; torchtune makes them in the type of the
-// weights.
+// Liger and Unsloth are fused kernels, the one of head and loss among them unless they are told otherwise.
+bool is_fused(FrameworkId framework) { return framework == FrameworkId::liger || framework == FrameworkId::unsloth; }
+
+// PEFT raises 16-bit adapters to FP32 whatever the precision of the run; torchtune and litgpt make them in the type of
+// the weights.
 bool has_fp32_adapters(const TrainingChoice& t) {
-  return t.framework == FrameworkId::transformers || t.precision == Precision::fp32;
+  const bool mixed = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
+  return has_trainer(t.framework) || t.precision == Precision::fp32 || (t.framework == FrameworkId::litgpt && mixed);
 }
 
 // Optimizers whose states are FP32 whatever the weights: those of bitsandbytes, those with FP32 copies inside, and all
@@ -249,7 +427,7 @@ bool has_fp32_states(const TrainingChoice& t) {
   if (t.optimizer.paged || t.optimizer.master_weights) return true;
   switch (t.optimizer.name) {
     case OptimizerName::lion:
-    case OptimizerName::adafactor: return t.framework == FrameworkId::transformers;
+    case OptimizerName::adafactor: return has_trainer(t.framework);
     case OptimizerName::came:
     case OptimizerName::lomo:
     case OptimizerName::adalomo: return true;
@@ -277,8 +455,12 @@ Problems check_request(const PlanRequest& request) {
   if (request.layout) refuse_unsupported(layout_choices(*request.layout), problems);
   check_base_weights(request.training, problems);
   check_trainable_layers(request.training, problems);
+  check_fsdp(request, problems);
+  check_offload(request, problems);
   check_ranks(request, problems);
   check_global_batch(request, problems);
+  check_reference(request.training, problems);
+  check_generation(request, problems);
   check_optimizer_of_method(request.training, problems);
   check_paging(request.training.optimizer, problems);
   check_kernels(request.training.optimizer, problems);
@@ -289,13 +471,23 @@ Problems check_request(const PlanRequest& request) {
 
 PlanRequest resolve_defaults(PlanRequest request) {
   TrainingChoice& t = request.training;
-  if (!t.base_weights) t.base_weights = default_base_weights(t.method, t.precision);
+  if (!t.base_weights) t.base_weights = default_base_weights(t);
   t.optimizer.name = optimizer_of(t);
   t.optimizer.in_backward = updates_in_backward(t.optimizer);
   if (is_low_rank(t.optimizer.name) && !t.optimizer.rank) t.optimizer.rank = kDefaultOptimizerRank;
+  if (t.framework == FrameworkId::deepspeed) t.optimizer.master_weights = true;
   if (t.optimizer.states == StateFormat::factored) t.optimizer.states.reset();
   if (!t.optimizer.states) t.optimizer.states = default_states(t, *t.base_weights);
   if (!t.lora.dropout) t.lora.dropout = default_dropout(t.framework);
+  if (!t.cross_entropy) t.cross_entropy = is_fused(t.framework) ? CrossEntropy::fused : CrossEntropy::full_logits;
+  if (!t.kernels) t.kernels = is_fused(t.framework) ? Kernels::fused : Kernels::eager;
+  if (t.objective == Objective::dpo && !t.reference) {
+    t.reference = has_adapters(t.method) ? Reference::adapters_off : Reference::model;
+  }
+  if (t.objective == Objective::grpo && !t.generation) {
+    t.generation = GenerationChoice{};
+    t.generation->completion_length = std::min(t.generation->completion_length, t.sequence_length);
+  }
   if (!t.kbit_upcast) t.kbit_upcast = false;  // loaders differ: whoever calls prepare_model_for_kbit_training says so
   return request;
 }

@@ -10,36 +10,71 @@ constexpr Component kGradients = Component::gradients;
 
 bool has_adapters(const Run& run) { return run.adapter_targets != 0; }
 
-// Whole gradients of a sharded model are divided when the unit's backward has ended; only then can they be used.
-bool drops_gradients(const Run& run) {
-  return updates_in_backward(run.training.optimizer) && run.sharding.gradients == 1;
+bool runs_reference(const TrainingChoice& t) {
+  return t.reference == Reference::model || t.reference == Reference::adapters_off;
+}
+
+// FSDP's mixed precision gathers weights, and reduces gradients, in the type of the matrix products.
+bool gathers_in_compute_type(const Run& run) { return run.framework.autocast && run.sharding.gathers; }
+ElementType working_type(const Run& run) {
+  return gathers_in_compute_type(run) ? run.types.compute : run.types.weights;
+}
+
+// New gradients are added to those of earlier passes, or copied into a bucket, one by one. FSDP1 joins those of a unit
+// first, and FSDP2 reduces a unit's at once unless reduction waits.
+bool drops_gradients(const Sharding& sharding, bool accumulates) {
+  if (sharding.engine == Engine::deepspeed && sharding.stage >= 2) return true;
+  if (!accumulates || sharding.engine == Engine::fsdp1) return false;
+  return sharding.engine == Engine::fsdp2 ? sharding.defers_reduction : true;
+}
+
+// Updates in backward. Whole gradients of a sharded model are divided when the unit's backward has ended; only then can
+// they be used.
+bool uses_up_gradients(const TrainingChoice& t, const Sharding& sharding) {
+  return updates_in_backward(t.optimizer) && sharding.gradients == 1;
 }
 
 BlockContext context_of(const Run& run, bool trained_layer) {
   BlockContext c;
-  const bool sharded = run.sharding.weights > 1;
-  const ElementType working = run.framework.autocast && sharded ? run.types.compute : run.types.weights;
+  const ElementType working = working_type(run);
   c.model = run.model;
   c.framework = run.framework;
   c.sequence_length = run.training.sequence_length;
   c.rank = run.training.lora.rank;
   c.compute = run.types.compute;
   c.weights = working;
-  c.leftovers = run.framework.autocast && sharded ? run.types.compute : run.types.leftovers;
+  c.leftovers = gathers_in_compute_type(run) ? run.types.compute : run.types.leftovers;
   c.residual = c.leftovers;
   c.gradients = working;
   c.quantized = is_quantized(run.types.base);
+  c.multiplies_int8 = run.types.base == WeightFormat::int8;
   const Method method = run.training.method;
-  c.trains_base = trains_all_weights(method) || (method == Method::freeze && trained_layer);
-  c.trains_leftovers = trains_all_weights(method);
+  c.trains_base = trains_all_weights(method) || (method == Method::freeze && trained_layer) ||
+                  run.framework.trains_whole_units;
+  c.trains_embedding = trains_outside(run.training, Module::embedding);
+  c.trains_head = trains_outside(run.training, Module::head);
   c.trains_norms = c.trains_base;
-  // Sharded gradients of a pass are made whole and reduced before they are added.
-  c.accumulates = run.accumulation_steps > 1 && run.sharding.gradients == 1;
-  c.drops_gradients = drops_gradients(run);
+  c.accumulates = drops_gradients(run.sharding, run.accumulation_steps > 1);
+  c.uses_up_gradients = uses_up_gradients(run.training, run.sharding);
   c.gradient_enters = trained_layer;
   c.attention = run.training.attention;
   c.adapter = {run.adapter_targets, run.training.lora.dropout.value_or(0) > 0, method == Method::dora,
                run.types.adapters};
+  return c;
+}
+
+// The final norm trains with the whole model only.
+BlockContext head_context(const Run& run) {
+  BlockContext c = context_of(run, true);
+  c.trains_norms = trains_all_weights(run.training.method);
+  return c;
+}
+
+// The base model, of which nothing is trained.
+BlockContext reference_context(const Run& run) {
+  BlockContext c = context_of(run, false);
+  c.trains_base = c.trains_embedding = c.trains_head = c.trains_norms = false;
+  c.adapter = {};
   return c;
 }
 
@@ -50,7 +85,7 @@ Dim first_trained_layer(const Run& run, Dim layers) {
 }
 
 GradientPolicy gradient_policy(const Run& run, GradientLife life, bool in_block) {
-  if (!drops_gradients(run)) return {};
+  if (!uses_up_gradients(run.training, run.sharding)) return {};
   const TensorUpdate update = largest_update(run.inventory, run.training, run.framework, run.types, in_block);
   if (update.elements == 0) return {};
   return {life, update.temporaries, Bytes(bytes_per_element(run.types.weights)) * update.elements};
@@ -64,16 +99,22 @@ GradientLife life_of_gradients(const Run& run) {
 
 GradientPolicy block_policy(const Run& run) { return gradient_policy(run, life_of_gradients(run), true); }
 
-// The gradient of a tied table waits for that of the embedding.
+// A table that is embedding and head at once. A classifier's head is a matrix of its own.
+bool trains_tied_table(const Run& run) {
+  return run.model->tie_word_embeddings && trains_all_weights(run.training.method) &&
+         run.training.objective != Objective::reward;
+}
+
+// The gradient of a tied table waits for that of the embedding; one that is added up over chunks, for the last of them.
 GradientPolicy head_policy(const Run& run) {
-  if (run.model->tie_word_embeddings) return {};
+  if (trains_tied_table(run) || run.framework.loss == LossKind::in_type_chunked) return {};
   return gradient_policy(run, life_of_gradients(run), false);
 }
 
 // The last gradient of backward. Of a tied table it is added to the head's, which then is one gradient too many.
 GradientPolicy embedding_policy(const Run& run) {
   GradientPolicy policy = gradient_policy(run, GradientLife::own_update, false);
-  if (!run.model->tie_word_embeddings) return policy;
+  if (!trains_tied_table(run)) return policy;
   policy.temporaries = std::max(policy.temporaries - policy.gradient, Bytes{});
   return policy;
 }
@@ -88,19 +129,21 @@ std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
   const Dim first_trained = first_trained_layer(run, layers);
   const bool checkpointed = run.training.recompute == Recompute::full;
   Dim first = 0;
-  for (const LayerGroup& group : run.model->groups) {
+  for (std::size_t i = 0; i < run.model->groups.size(); ++i) {
+    const LayerGroup& group = run.model->groups[i];
     const auto push = [&](Dim at, Dim count, bool trained, bool gradient_enters) {
       if (count == 0) return;
       BlockContext context = context_of(run, trained);
       context.gradient_enters = gradient_enters;
       stacks.push_back(
-          {at, count, trained, walked(block_graph(context, group, checkpointed && trained), block_policy(run))});
+          {at, count, trained, walked(block_graph(context, group, checkpointed && trained), block_policy(run)),
+           run.inventory.layers[i]});
     };
     const Dim frozen = std::clamp<Dim>(first_trained - first, 0, group.count);
     push(first, frozen, false, false);
     // The first layer that trains: nothing below it needs a gradient, unless a checkpoint asks for one at its input
     // (enable_input_require_grads) or the embedding is trained.
-    const bool starts = first + frozen == first_trained && !trains_all_weights(run.training.method) &&
+    const bool starts = first + frozen == first_trained && !trains_outside(run.training, Module::embedding) &&
                         !(checkpointed && has_adapters(run));
     const Dim edge = starts ? std::min<Dim>(1, group.count - frozen) : 0;
     push(first + frozen, edge, true, false);
@@ -108,6 +151,15 @@ std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
     first += group.count;
   }
   return stacks;
+}
+
+std::vector<WalkedGraph> reference_of(const Run& run) {
+  std::vector<WalkedGraph> graphs;
+  if (!runs_reference(run.training)) return graphs;
+  const BlockContext context = reference_context(run);
+  for (const LayerGroup& group : run.model->groups) graphs.push_back(walked(block_graph(context, group, false)));
+  graphs.push_back(walked(head_graph(context)));
+  return graphs;
 }
 
 // One mask serves all layers that have the window.
@@ -136,6 +188,7 @@ struct ByteSink {
     bytes += Bytes(saturating_multiply(saturating_multiply(count, each), product));
   }
   void saved(const WalkedGraph& block, std::int64_t layers) { bytes += block.saved * layers; }
+  void pinned(const WalkedGraph& block, std::int64_t layers) { bytes += block.pinned * layers; }
   void moment(const WalkedGraph&, const Peak& peak, Phase, Component) { bytes += peak.bytes; }
 };
 
@@ -157,10 +210,12 @@ struct ContributionSink {
     }
     one(c);
   }
-  void saved(const WalkedGraph& block, std::int64_t layers) {
-    const LiveSet set = live_at(block.graph, Phase::saved, 0);
-    for (const LiveItem& live : set.items()) item(block.symbols, live, layers);
+  void items(const WalkedGraph& block, Phase phase, std::int64_t times) {
+    const LiveSet set = live_at(block.graph, phase, 0);
+    for (const LiveItem& live : set.items()) item(block.symbols, live, times);
   }
+  void saved(const WalkedGraph& block, std::int64_t layers) { items(block, Phase::saved, layers); }
+  void pinned(const WalkedGraph& block, std::int64_t layers) { items(block, Phase::pinned, layers); }
   void moment(const WalkedGraph& block, const Peak& peak, Phase phase, Component gradients) {
     const LiveSet set = live_at(block.graph, phase, peak.op);
     for (const LiveItem& live : set.items()) item(block.symbols, live, 1);
@@ -170,12 +225,14 @@ struct ContributionSink {
 };
 
 bool is_forward(EventKind k) {
-  return k == EventKind::forward_embedding || k == EventKind::forward_block || k == EventKind::forward_head;
+  return k == EventKind::forward_embedding || k == EventKind::forward_block || k == EventKind::forward_head ||
+         k == EventKind::reference_forward;
 }
 bool is_backward(EventKind k) {
   return k == EventKind::backward_head || k == EventKind::recompute_block || k == EventKind::backward_block ||
          k == EventKind::backward_embedding;
 }
+bool in_pass(EventKind k) { return is_forward(k) || is_backward(k); }
 Phase phase_of(const Peak& backward) { return backward.update.value > 0 ? Phase::after_backward : Phase::backward; }
 bool is_block(EventKind k) {
   return k == EventKind::forward_block || k == EventKind::recompute_block || k == EventKind::backward_block;
@@ -186,32 +243,55 @@ void add_others(Contributions& out, const Run& run) {
   // Token ids, labels and positions of the batch.
   out.add({Component::buffers,
            3 * bytes_per_element(ElementType::int64),
-           {{"b", t.micro_batch}, {"s", t.sequence_length}}});
+           {{"b", saturating_multiply(t.micro_batch, sequences_per_sample(t.objective))}, {"s", t.sequence_length}}});
   out.add({Component::cublas_workspace, 1, {{"bytes", run.cublas_workspace.value}}});
-  // DistributedDataParallel keeps the gradients a second time, in its buckets
-  // (torch/csrc/distributed/c10d/reducer.cpp).
-  if (run.layout.dp > 1 && run.layout.zero == 0) {
-    out.add({Component::communication_buffers,
-             bytes_per_element(run.types.weights),
-             {{"P_trained", run.inventory.trained_base.value}}});
-    out.add({Component::communication_buffers,
-             bytes_per_element(run.types.adapters),
-             {{"P_adapter", run.inventory.adapters.value}}});
+  // Unsloth dequantizes into one buffer that grows to the largest matrix (unsloth/kernels/utils.py), and brings
+  // offloaded checkpoints back through two (one, when less than 512 MiB is free).
+  if (run.framework.fuses_adapters && is_quantized(run.types.base)) {
+    out.add({Component::dequantized_weights,
+             bytes_per_element(run.types.compute),
+             {{"P_largest", run.inventory.largest_quantized.value}}});
+  }
+  if (run.framework.offloads_checkpoints) {
+    out.add({Component::checkpoints,
+             bytes_per_element(context_of(run, true).residual),
+             {{"b", t.micro_batch}, {"s", t.sequence_length}, {"h", run.model->hidden_size}},
+             1,
+             2});
   }
 }
 
 std::int64_t accumulation_steps(const TrainingChoice& t, const LayoutChoice& layout, BatchSize batch) {
-  if (!t.global_batch) return 1;
+  if (!t.global_batch)
+    return std::max<std::int64_t>(switches_for(t, {}).sequences_per_device / batch.micro_batch, 1);
   const std::int64_t per_pass = saturating_multiply(batch.micro_batch, layout.dp);
   return std::max<std::int64_t>(*t.global_batch / per_pass, 1);
 }
 
 void set_size(Run& run, const LayoutChoice& layout, BatchSize batch) {
   run.layout = layout;
-  run.sharding = sharding_of(layout);
+  run.sharding = sharding_of(run.training, layout);
   run.accumulation_steps = accumulation_steps(run.training, layout, batch);
   run.training.micro_batch = batch.micro_batch;
   run.training.sequence_length = batch.sequence_length;
+}
+
+// DeepSpeed's stage 3 fetches module by module and the next ones in advance. A module stays when it is needed again
+// within a distance: the last layers from forward to backward, and a layer from its recompute to its backward
+// (deepspeed/runtime/zero/partitioned_param_coordinator.py, fetch_sub_module and __params_to_release).
+constexpr Params kReuseDistance{1'000'000'000};  // stage3_max_reuse_distance, elements
+
+// Layers of which no more lies between forward and backward than the distance; what does is met twice.
+Dim layers_within_reuse(const Run& run, const std::vector<LayerStack>& stacks) {
+  Params between(saturating_multiply(run.model->vocab_size, run.model->hidden_size));
+  Dim layers = 0;
+  for (auto stack = stacks.rbegin(); stack != stacks.rend(); ++stack) {
+    for (Dim i = 0; i < stack->count; ++i, ++layers) {
+      if (between * 2 >= kReuseDistance) return layers;
+      between += stack->parameters;
+    }
+  }
+  return layers;
 }
 
 void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize batch) {
@@ -219,6 +299,7 @@ void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize ba
   const ProductTable products = products_of(w.symbols);
   w.input = w.profile.input.at(products);
   w.saved = w.profile.saved.at(products);
+  w.pinned = w.profile.pinned.at(products);
   w.forward_without_grad = w.profile.forward_without_grad.at(products);
   w.forward_with_grad = w.profile.forward_with_grad.at(products);
   w.backward = w.profile.backward.at(products);
@@ -228,8 +309,10 @@ void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize ba
 
 Form form_of(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
              BatchSize batch) {
-  const Sharding sharding = sharding_of(layout);
-  Form form{sharding.weights > 1, sharding.gradients == 1, accumulation_steps(training, layout, batch) > 1, 0};
+  const Sharding sharding = sharding_of(training, layout);
+  const bool accumulates = accumulation_steps(training, layout, batch) > 1;
+  Form form{sharding.engine, sharding.gathers, drops_gradients(sharding, accumulates),
+            uses_up_gradients(training, sharding), 0};
   for (const LayerGroup& group : model.groups) {
     for (const Mixer& mixer : group.mixers) {
       const auto* attention = std::get_if<Attention>(&mixer);
@@ -247,10 +330,11 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
   run.model = &model;
   run.training = training;
   set_size(run, layout, {training.micro_batch, training.sequence_length});
-  run.framework = switches_for(training, run.sharding.weights > 1);
+  run.framework = switches_for(training, run.sharding);
   run.types = state_types(training, run.framework);
-  const std::vector<ParameterGroup> groups = parameter_groups(model);
+  const std::vector<ParameterGroup> groups = groups_for(model, training.objective);
   run.inventory = take_inventory(model, training, groups);
+  if (run.framework.trains_whole_units) run.inventory.with_gradients = run.inventory.total - run.inventory.outside_layers;
   run.adapter_targets = adapter_targets(training, groups);
   run.cublas_workspace = cublas_workspace;
   return run;
@@ -259,9 +343,12 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
 Step::Step(const Run& run)
     : run_(run),
       embedding_(walked(embedding_graph(context_of(run, true)), embedding_policy(run))),
-      head_(walked(head_graph(context_of(run, true)), head_policy(run))),
+      head_(walked(head_graph(head_context(run)), head_policy(run))),
       stacks_(stacks_of(run, layers_of(*run.model))),
-      layers_(layers_of(*run.model)) {
+      reference_(reference_of(run)),
+      layers_(layers_of(*run.model)),
+      optimizer_(optimizer_memory(run.inventory, run.training, run.framework, run.types)) {
+  reused_layers_ = layers_within_reuse(run_, stacks_);
   const BlockContext context = context_of(run_, true);
   has_window_mask_ = any_window_mask(context);
   stream_bytes_ = bytes_per_element(context.residual);
@@ -277,29 +364,49 @@ void Step::resize(const LayoutChoice& layout, BatchSize batch, Bytes cublas_work
 }
 
 void Step::size_graphs() {
-  const BatchSize batch{run_.training.micro_batch, run_.training.sequence_length};
-  size_graph(embedding_, run_.framework, batch);
-  size_graph(head_, run_.framework, batch);
-  for (LayerStack& stack : stacks_) size_graph(stack.block, run_.framework, batch);
+  size_graph(embedding_, run_.framework, batch());
+  size_graph(head_, run_.framework, batch());
+  for (LayerStack& stack : stacks_) size_graph(stack.block, run_.framework, batch());
+  for (WalkedGraph& graph : reference_) size_graph(graph, run_.framework, batch());
+}
+
+// Sequences that run together, and their length.
+BatchSize Step::batch() const {
+  const TrainingChoice& t = run_.training;
+  return {saturating_multiply(t.micro_batch, sequences_per_sample(t.objective)), t.sequence_length};
 }
 
 void Step::fill_lists() {
-  for (Contributions* list : {&weights_, &states_, &gradients_, &temporaries_, &others_}) list->clear();
+  for (Contributions* list : {&weights_, &states_, &gradients_, &kept_, &temporaries_, &buffers_, &others_}) {
+    list->clear();
+  }
   add_weights(weights_, run_.inventory, run_.training, run_.types, run_.sharding);
-  add_master_weights(weights_, run_.inventory, run_.training, run_.types, run_.sharding);
-  add_optimizer_states(states_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
+  if (run_.training.reference == Reference::model) {
+    add_reference_weights(weights_, run_.inventory, run_.types, run_.sharding);
+  }
+  add_master_weights(states_, run_.inventory, run_.training, run_.types, run_.sharding);
+  master_weights_bytes_ = states_.total();
+  add_optimizer_states(states_, optimizer_, run_.sharding);
   add_gradients(gradients_, run_.inventory, run_.types, run_.sharding);
-  add_optimizer_temporaries(temporaries_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
+  add_gradients_between_passes(kept_, run_.inventory, run_.types, run_.sharding, working_type(run_));
+  add_optimizer_temporaries(temporaries_, optimizer_, run_.inventory, run_.types, run_.sharding);
+  const ZeroSizes sizes = zero_sizes(run_.sharding, run_.model->hidden_size);
+  add_backward_buffers(buffers_, run_.inventory, run_.types, run_.sharding, sizes);
   add_others(others_, run_);
+  add_standing_buffers(others_, run_.inventory, run_.types, run_.sharding, sizes);
   weights_bytes_ = weights_.total();
   states_bytes_ = states_.total();
   gradients_bytes_ = gradients_.total();
+  kept_bytes_ = kept_.total();
   temporaries_bytes_ = temporaries_.total();
+  buffers_bytes_ = buffers_.total();
   others_bytes_ = others_.total();
 }
 
 bool Step::valid() const {
   return !embedding_.graph.overflowed() && !head_.graph.overflowed() &&
+         std::none_of(reference_.begin(), reference_.end(),
+                      [](const WalkedGraph& w) { return w.graph.overflowed(); }) &&
          std::none_of(stacks_.begin(), stacks_.end(), [](const LayerStack& s) { return s.block.graph.overflowed(); });
 }
 
@@ -311,43 +418,53 @@ const LayerStack& Step::stack_of(std::int32_t layer) const {
 }
 
 std::vector<Event> Step::events() const {
-  std::vector<Event> events{{EventKind::load}, {EventKind::forward_embedding}};
+  std::vector<Event> events{{EventKind::load}};
+  if (generates()) events.push_back({EventKind::generation});
+  if (runs_reference() && !reference_runs_last()) events.push_back({EventKind::reference_forward});
+  events.push_back({EventKind::forward_embedding});
   const auto layers = static_cast<std::int32_t>(layers_);
   for (std::int32_t i = 0; i < layers; ++i) events.push_back({EventKind::forward_block, i});
   events.push_back({EventKind::forward_head});
+  if (runs_reference() && reference_runs_last()) events.push_back({EventKind::reference_forward});
   events.push_back({EventKind::backward_head});
   for (std::int32_t i = layers; i-- > 0;) {
     if (!stack_of(i).trained) break;
     if (checkpoints()) events.push_back({EventKind::recompute_block, i});
     events.push_back({EventKind::backward_block, i});
   }
-  if (trains_all_weights(run_.training.method)) events.push_back({EventKind::backward_embedding});
+  if (trains_outside(run_.training, Module::embedding)) events.push_back({EventKind::backward_embedding});
   for (const EventKind kind : {EventKind::gradient_reduction, EventKind::optimizer_step, EventKind::steady})
     events.push_back({kind});
   return events;
 }
 
 // Gradients that are complete before the event runs, in the order in which backward makes them: head, layers from the
-// last, embedding.
+// last, embedding. Those of FSDP's root unit stay whole until the embedding has its own; the others' shards take the
+// type of the weights that they belong to.
 template <class Sink>
 void Step::describe_gradients_done(Event event, Sink& sink) const {
   if (event.kind == EventKind::backward_head) return;
-  const std::int64_t ranks = run_.sharding.gradients;
-  sink.term(kGradients, 1, ranks, 1, Factor{"G_head", head_.profile.parameter_gradients.value});
+  const Sharding& sharding = run_.sharding;
+  const std::int64_t ranks = sharding.gradients;
+  sink.term(kGradients, 1, sharding.is_fsdp() ? 1 : ranks, 1,
+            Factor{"G_head", head_.profile.parameter_gradients.value});
+  if (sharding.host_gradients) return;
+  const bool trains_base = run_.inventory.trained_base.value > 0;
+  const std::int64_t widened =
+      trains_base ? bytes_per_element(run_.types.weights) / bytes_per_element(working_type(run_)) : 1;
   for (const LayerStack& stack : stacks_) {
     const Dim end = stack.first + stack.count;
     const Dim done = event.kind == EventKind::backward_embedding
                          ? stack.count
                          : std::clamp<Dim>(end - 1 - event.layer, 0, stack.count);
-    sink.term(kGradients, 1, ranks, done, Factor{"G_layer", stack.block.profile.parameter_gradients.value});
+    sink.term(kGradients, widened, ranks, done, Factor{"G_layer", stack.block.profile.parameter_gradients.value});
   }
 }
 
 // Of updates in backward, the one gradient that outlives its graph: a tied table's, from the head to the embedding.
 template <class Sink>
 void Step::describe_waiting_gradient(Event event, Sink& sink) const {
-  const bool waits = run_.model->tie_word_embeddings && trains_all_weights(run_.training.method);
-  if (!waits || !drops_gradients(run_)) return;
+  if (!trains_tied_table(run_) || !uses_up_gradients(run_.training, run_.sharding)) return;
   if (!is_backward(event.kind) || event.kind == EventKind::backward_head) return;
   sink.term(kGradients, bytes_per_element(run_.types.weights), 1, 1, Factor{"V", run_.model->vocab_size},
             Factor{"h", run_.model->hidden_size});
@@ -356,40 +473,150 @@ void Step::describe_waiting_gradient(Event event, Sink& sink) const {
 template <class Sink>
 void Step::describe_gradients(Event event, Sink& sink) const {
   if (updates_in_backward(run_.training.optimizer)) return describe_waiting_gradient(event, sink);
-  const bool complete = event.kind == EventKind::gradient_reduction || event.kind == EventKind::optimizer_step;
-  const bool from_last_pass = run_.accumulation_steps > 1 && (is_forward(event.kind) || is_backward(event.kind));
-  if (complete || from_last_pass) {
+  const Sharding& s = run_.sharding;
+  const bool zero_2_or_3 = s.engine == Engine::deepspeed && s.stage >= 2;
+  const bool before_first_pass = event.kind == EventKind::reference_forward && !reference_runs_last();
+  const bool from_last_pass = run_.accumulation_steps > 1 && !before_first_pass && in_pass(event.kind);
+  if (event.kind == EventKind::optimizer_step) {
     sink.list(gradients_, gradients_bytes_);
+  } else if (event.kind == EventKind::gradient_reduction) {
+    const bool whole = s.engine == Engine::deepspeed;
+    sink.list(whole ? kept_ : gradients_, whole ? kept_bytes_ : gradients_bytes_);
+  } else if (zero_2_or_3) {
+    // Stage 3 has one place for all gradients of the rank; stage 2 makes a new one in each pass and adds it to the
+    // last.
+    if (s.stage == 3 || from_last_pass) sink.list(kept_, kept_bytes_);
+    if (s.stage == 2 && is_backward(event.kind)) sink.list(gradients_, gradients_bytes_);
+  } else if (from_last_pass) {
+    sink.list(kept_, kept_bytes_);
   } else if (is_backward(event.kind)) {
     describe_gradients_done(event, sink);
   }
 }
 
-// Fully sharded weights: the unit that runs is gathered whole; the root unit (embedding, head, final norm) stays
-// gathered from forward to the end of backward (torch/distributed/fsdp/_runtime_utils.py).
+// What communication holds beside the gradients themselves.
+template <class Sink>
+void Step::describe_communication(Event event, Sink& sink) const {
+  constexpr Component kBuffers = Component::communication_buffers;
+  const Sharding& s = run_.sharding;
+  const bool reduces = event.kind == EventKind::gradient_reduction;
+  if (is_backward(event.kind) || (reduces && s.stage < 3)) sink.list(buffers_, buffers_bytes_);
+  if (reduces && s.engine == Engine::deepspeed && s.stage == 1 && !s.host_gradients) {
+    // The rank's part is copied out of the bucket, whose gradients have gone by then.
+    const std::int64_t trained = run_.inventory.trained().value;
+    const std::int64_t bucket = zero_sizes(s, run_.model->hidden_size).reduce_bucket;
+    const std::int64_t part = divide_up(trained, s.optimizer) - std::min(bucket, trained);
+    sink.term(kBuffers, bytes_per_element(run_.types.weights), 1, 1, Factor{"P_part", std::max<std::int64_t>(part, 0)});
+  }
+  // FSDP2 drops the input of a reduction when the next one starts (_fully_shard/_fsdp_param_group.py, post_backward).
+  const bool runs_back = event.kind == EventKind::backward_block || event.kind == EventKind::recompute_block;
+  if (s.engine == Engine::fsdp2 && s.gathers && runs_back && event.layer + 1 < layers_) {
+    sink.term(kBuffers, 1, 1, 1, Factor{"G_layer", stack_of(event.layer + 1).block.profile.parameter_gradients.value});
+  }
+}
+
+// Elements of a unit, or bytes where they are packed.
+Factor Step::unit_of(Params elements) const {
+  if (!is_quantized(run_.types.base)) return {"P_layer", elements.value};
+  const BlockFormat format = storage_of(run_.types.base);
+  return {"P_layer", divide_up(saturating_multiply(elements.value, format.bytes), format.elements)};
+}
+
+// Whole layers of a stack under FSDP. Forward gathers the layer that runs (torch/distributed/fsdp/_runtime_utils.py);
+// FSDP2 copies it out of a buffer that lives until the next layer needs one (_fully_shard/_fsdp_param_group.py,
+// wait_for_unshard). Backward gathers the layer before in advance (BACKWARD_PRE); where adapters are units of their own
+// (peft/utils/other.py, fsdp_auto_wrap_policy) FSDP1 does so only when the layer's first adapter has had its turn.
+Dim Step::gathered_layers(const LayerStack& stack, Event event) const {
+  const Sharding& s = run_.sharding;
+  const auto holds = [&](Dim layer) { return layer >= stack.first && layer < stack.first + stack.count ? Dim{1} : 0; };
+  const bool second = s.engine == Engine::fsdp2;
+  const bool head = event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
+  if (!s.reshards) {
+    const Dim whole = head ? stack.count : is_block(event.kind) ? event.layer + 1 - stack.first : 0;
+    const Dim buffer = second && event.kind == EventKind::forward_block ? holds(event.layer) : 0;
+    return std::clamp<Dim>(whole, 0, stack.count) + buffer;
+  }
+  if (event.kind == EventKind::forward_block) return holds(event.layer) * (second ? 2 : 1);
+  if (event.kind == EventKind::forward_head) return second ? holds(layers_ - 1) : 0;
+  if (event.kind == EventKind::backward_head || event.kind == EventKind::reference_forward) return holds(layers_ - 1);
+  if (!is_block(event.kind)) return 0;
+  const bool in_advance = second || !has_adapters(run_);
+  return holds(event.layer) + (in_advance ? holds(event.layer - 1) : 0);
+}
+
+// The root unit (embedding, head, final norm) stays gathered from forward to the end of backward.
 template <class Sink>
 void Step::describe_sharded(Event event, Sink& sink) const {
-  if (run_.sharding.weights <= 1 || !(is_forward(event.kind) || is_backward(event.kind))) return;
+  if (!run_.sharding.gathers || !(is_forward(event.kind) || is_backward(event.kind))) return;
+  if (run_.sharding.engine == Engine::deepspeed) return describe_fetched(event, sink);
   const std::int64_t bytes = bytes_per_element(run_.types.compute);
-  sink.term(Component::gathered_parameters, bytes, 1, 1, Factor{"P_root", run_.inventory.outside_layers.value});
-  const Params layer = run_.inventory.largest_layer;
-  if (is_quantized(run_.types.base)) {
-    const BlockFormat format = storage_of(run_.types.base);
-    const std::int64_t packed = divide_up(saturating_multiply(layer.value, format.bytes), format.elements);
-    sink.term(Component::gathered_parameters, 1, 1, 1, Factor{"P_layer", packed});
-  } else {
-    sink.term(Component::gathered_parameters, bytes, 1, 1, Factor{"P_layer", layer.value});
+  const bool second_root = event.kind == EventKind::reference_forward && reference_runs_last() &&
+                           run_.training.reference == Reference::model;
+  sink.term(Component::gathered_parameters, bytes, 1, second_root ? 2 : 1,
+            Factor{"P_root", run_.inventory.outside_layers.value});
+  for (const LayerStack& stack : stacks_) {
+    sink.term(Component::gathered_parameters, is_quantized(run_.types.base) ? 1 : bytes, 1,
+              gathered_layers(stack, event), unit_of(stack.parameters));
   }
+}
+
+// DeepSpeed's stage 3: the module that runs, the next ones, and those that are needed again soon.
+template <class Sink>
+void Step::describe_fetched(Event event, Sink& sink) const {
+  constexpr Component kGathered = Component::gathered_parameters;
+  const bool packed = is_quantized(run_.types.base);
+  const std::int64_t bytes = bytes_per_element(run_.types.weights);
+  const std::int64_t each = packed ? 1 : bytes;
+  const Params fetch = run_.inventory.largest_fetch;
+  const Params in_advance(zero_sizes(run_.sharding, run_.model->hidden_size).prefetch_bucket);
+  sink.term(kGathered, each, 1, 1, unit_of(std::max(in_advance, fetch)));
+  if (is_block(event.kind)) {
+    const Params layer = stack_of(event.layer).parameters;
+    const bool stays = event.kind != EventKind::forward_block || event.layer >= layers_ - reused_layers_;
+    const Params most = std::max(fetch, Params(kReuseDistance.value / 2));
+    sink.term(kGathered, each, 1, 1, unit_of(stays ? std::min(layer, most) : fetch));
+  } else {
+    sink.term(kGathered, bytes, 1, 1, Factor{"V", run_.model->vocab_size}, Factor{"h", run_.model->hidden_size});
+  }
+  const bool head = event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
+  const Dim below = head ? layers_ : std::max<Dim>(event.layer, 0);
+  for (const LayerStack& stack : stacks_) {
+    const Dim first = std::max(stack.first, layers_ - reused_layers_);
+    const Dim end = std::min(stack.first + stack.count, below);
+    sink.term(kGathered, each, 1, std::max<Dim>(end - first, 0), unit_of(stack.parameters));
+  }
+}
+
+// Whole gradients of earlier micro-batches are there when the last one ends a unit's backward: the gradients of the
+// unit's weights, the flat one made of them, and what the pass itself still holds.
+template <class Sink>
+void Step::describe_unit_end(Sink& sink) const {
+  if (!keeps_whole() || !run_.framework.trains_whole_units) return;
+  describe_sharded({EventKind::backward_block, static_cast<std::int32_t>(layers_ - 1)}, sink);
+  describe_kept_logits(sink);
+  sink.term(Component::communication_buffers, bytes_per_element(run_.types.weights), 1, 2,
+            Factor{"P_layer", run_.inventory.largest_layer.value});
+}
+
+template <class Sink>
+void Step::describe_kept_logits(Sink& sink) const {
+  if (run_.framework.loss != LossKind::kept_chunked) return;
+  sink.term(Component::logits, bytes_per_element(ElementType::fp32), 1, 1, Factor{"b", run_.training.micro_batch},
+            Factor{"s", run_.training.sequence_length}, Factor{"V", head_rows_of(*run_.model)});
 }
 
 template <class Sink>
 void Step::describe_running(Event event, Sink& sink) const {
-  const Component gradients = run_.sharding.gradients > 1 ? Component::communication_buffers : kGradients;
+  const Component gradients = run_.sharding.gathers ? Component::communication_buffers : kGradients;
   switch (event.kind) {
     case EventKind::forward_embedding:
       return sink.moment(embedding_, embedding_.forward_with_grad, Phase::forward_with_grad, gradients);
     case EventKind::forward_head:
       return sink.moment(head_, head_.forward_with_grad, Phase::forward_with_grad, gradients);
+    case EventKind::reference_forward: {
+      const WalkedGraph& highest = highest_of_reference();
+      return sink.moment(highest, highest.forward_without_grad, Phase::forward_without_grad, gradients);
+    }
     case EventKind::backward_head: return sink.moment(head_, head_.backward, phase_of(head_.backward), gradients);
     case EventKind::backward_embedding:
       return sink.moment(embedding_, embedding_.backward, phase_of(embedding_.backward), gradients);
@@ -407,6 +634,68 @@ void Step::describe_running(Event event, Sink& sink) const {
   }
 }
 
+// The input of a block that runs forward is there, and that of the last block stays
+// (unsloth_zoo/gradient_checkpointing.py, LAST_GC_INDEX); the others come back through buffers.
+Dim Step::not_offloaded(Event event, const LayerStack& stack) const {
+  const bool holds_last = stack.first + stack.count == layers_;
+  if (event.kind == EventKind::forward_head || event.kind == EventKind::backward_head) return holds_last ? 1 : 0;
+  const bool own = is_block(event.kind) && event.layer >= stack.first && event.layer < stack.first + stack.count;
+  return own && (event.kind == EventKind::forward_block || event.layer + 1 == layers_) ? 1 : 0;
+}
+
+// Inputs of checkpointed blocks that are still on the GPU when they are offloaded: the newest wait for their copy
+// (max_fwd_stash_size of torchtune/training/_activation_offloading.py, which TRL took over).
+constexpr Dim kOffloadStash = 5;
+
+// Forward sends them to the host behind a stash of the newest, which the final norm empties; backward holds the one of
+// the layer that runs and the one before it.
+Dim Step::checkpoints_on_gpu(Event event) const {
+  if (!run_.training.offload.activations) return layers_;
+  if (!is_block(event.kind)) return 0;
+  return event.kind == EventKind::forward_block ? kOffloadStash - 1 : 1;
+}
+
+// What earlier layers have left for backward, and what later ones have not given up.
+template <class Sink>
+void Step::describe_kept(Event event, Sink& sink) const {
+  if (event.kind == EventKind::reference_forward && !reference_runs_last()) return;
+  const bool after_head = event.kind == EventKind::reference_forward;
+  if (after_head) sink.saved(head_, 1);
+  const bool forward = is_forward(event.kind);
+  const bool at_head = after_head || event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
+  const auto stream_term = [&](Component component, std::int64_t times) {
+    if (times == 0) return;
+    sink.term(component, stream_bytes_, 1, times, Factor{"b", batch().micro_batch},
+              Factor{"s", run_.training.sequence_length}, Factor{"h", run_.model->hidden_size});
+  };
+  Dim on_gpu = checkpoints_on_gpu(event);
+  for (auto stack = stacks_.rbegin(); stack != stacks_.rend(); ++stack) {
+    const Dim below = at_head                ? stack->count
+                      : is_block(event.kind) ? std::clamp<Dim>(event.layer - stack->first, 0, stack->count)
+                                             : 0;
+    if (!stack->trained) continue;
+    if (!checkpoints()) {
+      sink.saved(stack->block, below);
+      continue;
+    }
+    sink.pinned(stack->block, forward ? below : stack->count);
+    const bool own = is_block(event.kind) && event.layer >= stack->first && event.layer < stack->first + stack->count;
+    const bool kept = run_.framework.keeps_stream_in_backward && !forward;
+    const Dim above = kept && !at_head ? stack->count - below - (own ? 1 : 0) : 0;
+    const Dim waiting = std::min(below, on_gpu);
+    on_gpu -= waiting;
+    stream_term(Component::checkpoints, run_.framework.offloads_checkpoints ? not_offloaded(event, *stack)
+                                                                            : waiting + (own ? 1 : 0) + above);
+    stream_term(Component::activation_gradients, above);
+    if (forward && !after_head) {
+      sink.term(Component::autocast_weights, 1, 1, below,
+                Factor{"W_cast", stack->block.profile.cached_weight_copies.value});
+    }
+  }
+  if (!forward && !at_head) describe_kept_logits(sink);
+  if (event.kind == EventKind::recompute_block) stream_term(Component::activation_gradients, 1);
+}
+
 template <class Sink>
 void Step::describe(Event event, Sink& sink) const {
   sink.list(weights_, weights_bytes_);
@@ -414,48 +703,92 @@ void Step::describe(Event event, Sink& sink) const {
   sink.list(states_, states_bytes_);
   sink.list(others_, others_bytes_);
   describe_gradients(event, sink);
+  describe_communication(event, sink);
   if (event.kind == EventKind::optimizer_step) sink.list(temporaries_, temporaries_bytes_);
-  if (!is_forward(event.kind) && !is_backward(event.kind)) return;
+  if (event.kind == EventKind::generation && generates()) return describe_generation(sink);
+  if (event.kind == EventKind::gradient_reduction) describe_unit_end(sink);
+  if (event.kind == EventKind::reference_forward && !runs_reference()) return;
+  if (!in_pass(event.kind)) return;
   describe_sharded(event, sink);
   if (has_window_mask_) {
     const Factor length{"s", run_.training.sequence_length};
     sink.term(Component::activations_attention, bytes_per_element(run_.types.compute), 1, 1,
-              Factor{"b", run_.training.micro_batch}, length, length);
+              Factor{"b", batch().micro_batch}, length, length);
   }
-
-  const bool forward = is_forward(event.kind);
-  const bool at_head = event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
-  const auto stream_term = [&](Component component, std::int64_t times) {
-    if (times == 0) return;
-    sink.term(component, stream_bytes_, 1, times, Factor{"b", run_.training.micro_batch},
-              Factor{"s", run_.training.sequence_length}, Factor{"h", run_.model->hidden_size});
-  };
-  for (const LayerStack& stack : stacks_) {
-    const Dim below = at_head                ? stack.count
-                      : is_block(event.kind) ? std::clamp<Dim>(event.layer - stack.first, 0, stack.count)
-                                             : 0;
-    if (!stack.trained) continue;
-    if (!checkpoints()) {
-      sink.saved(stack.block, below);
-      continue;
-    }
-    const bool own = is_block(event.kind) && event.layer >= stack.first && event.layer < stack.first + stack.count;
-    const bool kept = run_.framework.keeps_stream_in_backward && !forward;
-    const Dim above = kept && !at_head ? stack.count - below - (own ? 1 : 0) : 0;
-    stream_term(Component::checkpoints, below + (own ? 1 : 0) + above);
-    stream_term(Component::activation_gradients, above);
-    if (forward) {
-      sink.term(Component::autocast_weights, 1, 1, below,
-                Factor{"W_cast", stack.block.profile.cached_weight_copies.value});
-    }
-  }
-  if (event.kind == EventKind::recompute_block) stream_term(Component::activation_gradients, 1);
+  describe_kept(event, sink);
   describe_running(event, sink);
 }
 
+const WalkedGraph& Step::highest_of_reference() const {
+  return *std::max_element(reference_.begin(), reference_.end(), [](const WalkedGraph& a, const WalkedGraph& b) {
+    return a.forward_without_grad.bytes < b.forward_without_grad.bytes;
+  });
+}
+
+namespace {
+
+// Keys and values that one layer caches for one token of a sequence, and how many tokens of it.
+struct Cached {
+  Dim width = 0, tokens = 0;
+};
+Cached cached_by(const Attention& a, Dim length) {
+  const Dim v_head = a.v_head_dim > 0 ? a.v_head_dim : a.head_dim;
+  return {a.kv_heads * (a.head_dim + v_head), a.window > 0 ? std::min(a.window, length) : length};
+}
+// Transformers caches the expanded keys and values (modeling_deepseek_v3.py).
+Cached cached_by(const LatentAttention& a, Dim length) {
+  return {a.heads * (a.qk_nope_head_dim + a.qk_rope_head_dim + a.v_head_dim), length};
+}
+Cached cached_by(const CompressedAttention& a, Dim length) { return {2 * a.head_dim, length}; }
+// The states of recurrent layers do not grow with the answer, and are small beside keys and values.
+template <class Recurrent>
+Cached cached_by(const Recurrent&, Dim) {
+  return {};
+}
+
+}  // namespace
+
+// The answers to all micro-batches of a step are written at once (trl/trainer/grpo_config.py, steps_per_generation). An
+// engine beside training has its weights and its cache in a share of the card of its own.
+template <class Sink>
+void Step::describe_generation(Sink& sink) const {
+  if (run_.training.generation->engine_share > 0) return;
+  const std::int64_t bytes = bytes_per_element(run_.types.compute);
+  const Factor sequences{"b_all", saturating_multiply(batch().micro_batch, run_.accumulation_steps)};
+  for (const LayerGroup& group : run_.model->groups) {
+    for (const Mixer& mixer : group.mixers) {
+      const Cached cached =
+          std::visit([&](const auto& m) { return cached_by(m, run_.training.sequence_length); }, mixer);
+      sink.term(Component::kv_cache, bytes, 1, group.count, sequences, Factor{"s", cached.tokens},
+                Factor{"w_kv", cached.width});
+    }
+  }
+  // Whole weights while the model writes (ds3_gather_for_generation; summon_full_params under FSDP).
+  if (run_.sharding.weights > 1) {
+    sink.term(Component::gathered_parameters, bytes, 1, 1, Factor{"P", run_.inventory.total.value});
+  }
+}
+
 Bytes Step::kept_per_layer(const LayerStack& stack) const {
-  if (!stack.trained) return {};
+  if (!stack.trained || run_.framework.offloads_checkpoints) return {};
   return checkpoints() ? stack.block.input : stack.block.saved;
+}
+
+Contributions Step::host_memory() const {
+  Contributions out;
+  add_host_memory(out, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding,
+                  run_.accumulation_steps > 1);
+  const bool all_but_last = run_.framework.offloads_checkpoints;
+  if (!all_but_last && !run_.training.offload.activations) return out;
+  Dim offloaded = all_but_last ? -1 : 0;
+  for (const LayerStack& stack : stacks_) offloaded += stack.trained ? stack.count : 0;
+  const Factor hidden{"h", run_.model->hidden_size};
+  out.add({Component::checkpoints,
+           stream_bytes_,
+           {{"b", batch().micro_batch}, {"s", run_.training.sequence_length}, hidden},
+           1,
+           offloaded});
+  return out;
 }
 
 Bytes Step::live(Event event) const {
@@ -476,9 +809,12 @@ void Step::visit_candidates(Visit consider) const {
                                EventKind::gradient_reduction, EventKind::optimizer_step}) {
     consider({kind});
   }
-  if (trains_all_weights(run_.training.method)) consider({EventKind::backward_embedding});
+  if (trains_outside(run_.training, Module::embedding)) consider({EventKind::backward_embedding});
+  if (generates()) consider({EventKind::generation});
+  if (runs_reference()) consider({EventKind::reference_forward});
   for (const LayerStack& stack : stacks_) {
-    for (const Dim layer : {stack.first, stack.first + stack.count - 1}) {
+    const Dim last = stack.first + stack.count - 1;
+    for (const Dim layer : {stack.first, std::min(stack.first + 1, last), std::max(last - 1, stack.first), last}) {
       const auto i = static_cast<std::int32_t>(layer);
       consider({EventKind::forward_block, i});
       if (!stack.trained) continue;
@@ -503,7 +839,7 @@ Bytes Step::highest_of_first_step() const {
   Bytes most = live({EventKind::steady});
   visit_candidates([&](Event event) {
     const bool without = states_come_last && event.kind != EventKind::optimizer_step;
-    most = std::max(most, without ? live(event) - states_bytes_ : live(event));
+    most = std::max(most, without ? live(event) - (states_bytes_ - master_weights_bytes_) : live(event));
   });
   return most;
 }

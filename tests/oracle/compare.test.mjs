@@ -8,7 +8,10 @@ import { compare, readRows } from './compare.mjs';
 const OPEN = [
   [/^gpt2\//, 'dropout layers are not in the catalogue'],
   [/^gpt-oss-20b\//, 'clamped experts with biases, sinks; all-linear reaches attention only'],
-  [/^LFM2-1\.2B\/|^Qwen3-Next/, 'recurrent layers are walked in one common form'],
+  [
+    /^Qwen3-Next.*\/lora\//,
+    'adapters in attention layers only: the catalogue does not say which layers lie below the first',
+  ],
   [/^(Mixtral|Qwen3-30B).*\/lora\//, 'adapters on expert parameters keep weight-sized sums'],
   [/\/dora\/.*(d0\.05|recompute-full)/, 'DoRA under dropout runs the base twice; its merged weight in backward'],
   [

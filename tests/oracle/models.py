@@ -30,8 +30,10 @@ CONFIGS = {
     'allenai/OLMo-2-1124-7B': ('olmo2', dense(4096, 11008, 32, 32, 32, 100352, max_position_embeddings=4096)),
     'HuggingFaceTB/SmolLM2-135M': ('llama', dense(576, 1536, 30, 9, 3, 49152, max_position_embeddings=8192, tie_word_embeddings=True)),
     'LiquidAI/LFM2-1.2B': ('lfm2', dense(2048, 12288, 16, 32, 8, 65536, max_position_embeddings=128000, block_auto_adjust_ff_dim=True, tie_word_embeddings=True, full_attn_idxs=[2, 5, 8, 10, 12, 14])),
+    'ibm-granite/granite-4.0-h-1b': ('granitemoehybrid', dense(1536, 4096, 40, 12, 4, 100352, max_position_embeddings=131072, tie_word_embeddings=True, shared_intermediate_size=4096, num_local_experts=0, num_experts_per_tok=0, mamba_n_heads=48, mamba_d_head=64, mamba_d_state=128, embedding_multiplier=12, residual_multiplier=0.22, attention_multiplier=0.0078125, logits_scaling=6, position_embedding_type='nope', layer_types=[('linear', 'full')[i % 10 == 5] + '_attention' for i in range(40)])),
     'Qwen/Qwen3-Next-80B-A3B-Instruct': ('qwen3_next', dense(2048, 5120, 48, 16, 2, 151936, head_dim=256, num_experts=512, num_experts_per_tok=10, moe_intermediate_size=512, shared_expert_intermediate_size=512)),
 }
+SAVED = {'embedding': 'embed_tokens', 'head': 'lm_head'}             # modules_to_save, by the contract's names
 SPECIAL = {'pad_token_id', 'bos_token_id', 'eos_token_id'}
 
 
@@ -43,6 +45,7 @@ def config(model):
         if name == 'text_only': continue                             # these configurations have no towers
         if name == 'num_hidden_layers' and kind == 'gpt2': name = 'n_layer'
         fields[name] = value
+    if 'layer_types' in fields: fields['layer_types'] = fields['layer_types'][:fields['num_hidden_layers']]
     c = AutoConfig.for_model(kind, **fields, pad_token_id=None)
     return c
 
@@ -52,9 +55,13 @@ def row_id(request):
     o = t['optimizer']
     parts = [m['id'].split('/')[-1], f"l{(m.get('overrides') or {}).get('num_hidden_layers', 'all')}", t['method'], t['precision'], t['base_weights'], t['attention'], 'recompute-' + t['recompute'],
              f"b{t['micro_batch']}", f"s{t['sequence_length']}"]
-    if 'lora' in t: parts.append(f"r{t['lora']['rank']}-d{t['lora'].get('dropout', 0)}" + ('' if t['lora']['targets'] == ['all-linear'] else '-' + '+'.join(t['lora']['targets'])))
+    if 'lora' in t:
+        parts.append(f"r{t['lora']['rank']}-d{t['lora'].get('dropout', 0)}" + ('' if t['lora']['targets'] == ['all-linear'] else '-' + '+'.join(t['lora']['targets'])))
+        parts += ['saves-' + name for name in t['lora'].get('modules_to_save', [])]
+    if t['method'] == 'freeze': parts.append(f"last{t['trainable_layers']}")
     parts.append('foreach' if o.get('foreach') else 'fused' if o.get('fused', True) else 'loop')
     if t['method'] == 'qlora' and not t['kbit_upcast']: parts.append('no-upcast')
+    if t['framework'] != 'transformers': parts += [t['framework'], t['cross_entropy']]
     return '/'.join(parts)
 
 

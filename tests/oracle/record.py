@@ -4,6 +4,7 @@
 usage: record.py '{"model": ..., "training": {...}}' [--detail]     one request (design.md section 4 names) in, one row out
 """
 import argparse
+import contextlib
 import gc
 import importlib.metadata
 import json
@@ -15,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fake_cuda
 import kernels
+import liger
 import models
 from ledger import Ledger
 
@@ -49,6 +51,7 @@ def build(request, notes):
     if t['method'] == 'qlora':
         models.quantize(model, t['base_weights'], notes)
         if t['kbit_upcast']: models.upcast(model)
+    if t['method'] == 'freeze': freeze(model, t['trainable_layers'])
     checkpointing = {'use_reentrant': False}
     if t['recompute'] == 'full':
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=checkpointing)
@@ -58,10 +61,18 @@ def build(request, notes):
         from peft import LoraConfig, get_peft_model
         targets = t['lora']['targets']
         model = get_peft_model(model, LoraConfig(r=t['lora']['rank'], lora_alpha=2 * t['lora']['rank'], lora_dropout=t['lora'].get('dropout', 0.0), use_dora=t['method'] == 'dora',
-                                                 target_modules='all-linear' if targets == ['all-linear'] else targets, task_type='CAUSAL_LM'),
+                                                 target_modules='all-linear' if targets == ['all-linear'] else targets, task_type='CAUSAL_LM',
+                                                 modules_to_save=[models.SAVED[name] for name in t['lora'].get('modules_to_save', [])] or None),
                                autocast_adapter_dtype=True)  # PEFT's default, in pure 16 bits too
         model.train()
     return model
+
+
+def freeze(model, layers):
+    """Only the last layers train."""
+    path, count = blocks_of(model)
+    model.requires_grad_(False)
+    for block in list(model.get_submodule(path))[max(count - layers, 0):]: block.requires_grad_(True)
 
 
 def forward_of(model, t):
@@ -150,8 +161,9 @@ def run(request, detail=False, steps=2):
     kernels.chosen.clear()
     gc.collect()
     gc.disable()
+    patched = liger.applied(models.config(request['model']), t['cross_entropy']) if t['framework'] == 'liger' else contextlib.nullcontext()
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True), Ledger(kernels.transients()) as ledger:
+        with patched, FakeTensorMode(allow_non_fake_inputs=True), Ledger(kernels.transients()) as ledger:
             return measure(request, t, notes, ledger, detail, steps)
     finally:
         gc.enable()
@@ -276,7 +288,9 @@ def finish(request, t, notes, row, steps, ledger, parameters, idle, blocks, deta
             row['detail_' + name] = {'bytes': best, 'where': last.line(), 'alive': group(ledger.live_at(at))[:60]}
     if kernels.chosen: notes.append('attention kernel: ' + ', '.join(sorted(kernels.chosen)))
     if t['attention'] == 'flash': notes.append('flash-attn function replaced by the ATen flash operation (same saved set)')
-    versions = {p: importlib.metadata.version(p) for p in ('torch', 'transformers', 'peft', 'bitsandbytes', 'accelerate')}
+    if t['framework'] == 'liger': notes.append("Liger's autograd functions as they are, its Triton kernels left out")
+    packages = ('torch', 'transformers', 'peft', 'bitsandbytes', 'accelerate', *(('liger_kernel',) if t['framework'] == 'liger' else ()))
+    versions = {p: importlib.metadata.version(p) for p in packages}
     return {'id': models.row_id(request), 'request': request, 'versions': versions, 'notes': notes, **row}
 
 
@@ -284,6 +298,7 @@ def prepare():
     warnings.filterwarnings('ignore')
     fake_cuda.install()
     kernels.install()
+    liger.install()
     import transformers
     transformers.logging.set_verbosity_error()
     import accelerate, peft, bitsandbytes  # noqa: F401, E401

@@ -13,11 +13,13 @@ import models
 import record
 
 ROWS = pathlib.Path(__file__).parent / 'rows'
-BLOCKS = {'LiquidAI/LFM2-1.2B': 4, 'Qwen/Qwen3-Next-80B-A3B-Instruct': 4}
+BLOCKS = {'LiquidAI/LFM2-1.2B': 4, 'Qwen/Qwen3-Next-80B-A3B-Instruct': 4, 'ibm-granite/granite-4.0-h-1b': 6}
 EAGER_ONLY = {'google/gemma-2-9b', 'openai/gpt-oss-20b'}          # Transformers refuses SDPA for these
 NO_4BIT = {'openai-community/gpt2', 'Qwen/Qwen3-30B-A3B', 'mistralai/Mixtral-8x7B-v0.1', 'openai/gpt-oss-20b', 'Qwen/Qwen3-Next-80B-A3B-Instruct'}
 WIDE = {'meta-llama/Llama-3.1-8B', 'meta-llama/Llama-3.2-1B', 'Qwen/Qwen2.5-7B'}
+LIGER = {'meta-llama/Llama-3.1-8B', 'Qwen/Qwen3-8B', 'microsoft/Phi-3-mini-4k-instruct', 'allenai/OLMo-2-1124-7B', 'google/gemma-2-9b'}
 SLOW = {'Qwen/Qwen3-Next-80B-A3B-Instruct'}                          # its recurrent layers are Python loops: minutes a row
+SCAN = {'ibm-granite/granite-4.0-h-1b'}                             # methods and precisions once
 TEXT_ONLY = {'google/gemma-3-4b-pt'}                                # the configuration here has no vision tower
 SHORT = {'openai-community/gpt2': 512}
 
@@ -41,6 +43,12 @@ def cases(model):
         for again in recompute: yield 0, case('full', 'bf16', main, again, shape)
         yield 0, case('lora', 'bf16_amp', main, 'none', shape, **lora(targets=('q_proj', 'k_proj', 'v_proj', 'o_proj')))
         return
+    if model in SCAN:
+        for precision in ('fp32', 'bf16_amp', 'bf16'): yield 0, case('full', precision, main, 'none', shape)
+        for method in ['lora', *four_bit]: yield 0, case(method, 'bf16_amp', main, 'none', shape, **lora())
+        yield 0, case('full', 'bf16', main, 'none', (1, 1000))
+        for method in ('full', 'lora'): yield 0, case(method, 'bf16_amp', main, 'full', shape, **(lora() if method == 'lora' else {}))
+        return
     # the heart: every method and precision once, without and with recompute
     for again in recompute:
         for precision in ('fp32', 'bf16_amp', 'bf16'): yield 0, case('full', precision, main, again, shape)
@@ -55,6 +63,13 @@ def cases(model):
                 yield 1, case('full', 'bf16_amp', attention, again, shape)
     yield 1, case('full', 'bf16_amp', main, 'none', shape, **foreach)
     yield 1, case('full', 'bf16_amp', main, 'full', (8, 512))
+    # Liger's kernels, logits never all there and all there
+    if model in LIGER:
+        for again in recompute:
+            for loss in ('fused', 'full_logits'):
+                liger = {'framework': 'liger', 'kernels': 'fused', 'cross_entropy': loss}
+                for precision in ('bf16_amp', 'bf16'): yield 1, case('full', precision, main, again, shape, **liger)
+                yield 1, case('lora', 'bf16_amp', main, again, shape, **liger, **lora())
     # and for some models the rest
     if not wide: return
     for again in recompute:

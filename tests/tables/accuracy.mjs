@@ -1,7 +1,12 @@
 // The accuracy table: every public measured run that the planner can express, in the run's own metric.
+// Settings beyond what a run's table says were read in its source: releases in fms-acceleration's requirements.txt and
+// requirements_liger.txt, double quantization in its framework_plugin_bnb.py; that of fsdp_qlora and its adapters in its
+// train.py; the 16-bit loss of universal-llm-trainer
+// in its src/models. A run's `published` holds what the table itself says in their place.
 //
 //   node tests/tables/accuracy.mjs            prints the table (VRAMPLAN_BIN: the native `vramplan`)
 //   node tests/tables/accuracy.mjs --rows     and each run with its error
+//   node tests/tables/accuracy.mjs --published     with the settings of the published tables alone
 //   node tests/tables/accuracy.mjs --write    and puts the table into README.md
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -13,6 +18,16 @@ const END = '<!-- end of accuracy -->';
 
 export function readRuns() {
   return readFileSync(RUNS, 'utf8').trim().split('\n').map(JSON.parse);
+}
+
+/** The run as somebody would ask who has read the published table only. */
+export function asPublished(run) {
+  const training = { ...run.request.training };
+  for (const [field, value] of Object.entries(run.published ?? {})) {
+    if (value === null) delete training[field];
+    else training[field] = value;
+  }
+  return { ...run, request: { ...run.request, training } };
 }
 
 // Plans every run. Answers {run, report} pairs; a report with problems is one that the planner cannot express yet.
@@ -100,7 +115,8 @@ function writeReadme(markdown) {
 
 if (process.argv[1] === new URL(import.meta.url).pathname) {
   const binary = process.env.VRAMPLAN_BIN ?? new URL('../../build/release/core/cli/vramplan', import.meta.url).pathname;
-  const pairs = planRuns(readRuns(), binary);
+  const runs = process.argv.includes('--published') ? readRuns().map(asPublished) : readRuns();
+  const pairs = planRuns(runs, binary);
   const errors = errorsOf(pairs);
   if (process.argv.includes('--rows')) {
     for (const e of errors) {

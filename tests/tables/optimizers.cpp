@@ -37,13 +37,14 @@ struct Sizes {
 Sizes sizes_of(const PlanRequest& request) {
   const ModelArchitecture& model = std::get<ModelByConfig>(request.model).architecture;
   const TrainingChoice& t = request.training;
-  const FrameworkSwitches framework = switches_for(t, false);
+  const FrameworkSwitches framework = switches_for(t, {});
   const StateTypes types = state_types(t, framework);
   const Inventory n = take_inventory(model, t, parameter_groups(model));
   Contributions states;
   Contributions temporaries;
-  add_optimizer_states(states, n, t, framework, types, {});
-  add_optimizer_temporaries(temporaries, n, t, framework, types, {});
+  const OptimizerMemory memory = optimizer_memory(n, t, framework, types);
+  add_optimizer_states(states, memory, {});
+  add_optimizer_temporaries(temporaries, memory, n, types, {});
   const bool in_backward = updates_in_backward(t.optimizer);
   const Bytes one = largest_update(n, t, framework, types, false).temporaries;
   return {states.total().value, in_backward ? one.value : temporaries.total().value};

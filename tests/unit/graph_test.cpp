@@ -168,6 +168,43 @@ TEST_CASE("backward in place writes the gradient over the saved input") {
   CHECK(peak(profile(apart).backward).bytes == Bytes(300));
 }
 
+TEST_CASE("gradients made in forward are handed out, not made again") {
+  Graph g = start();
+  const TensorId made = g.tensor(kWide, kKept, false);
+  g.output = g.tensor(kNarrow, kKept, true);
+  g.run({g.input}, {g.output, made}, {.saves = {made}, .saves_gradients = true, .parameter_gradients = Bytes(7)});
+  const BlockProfile p = profile(g);
+  CHECK(bytes(p.saved) == Bytes(100));
+  CHECK(peak(p.forward_with_grad).bytes == Bytes(210));  // the input, what it makes, and the input's gradient
+  CHECK(peak(p.backward).bytes == Bytes(117));           // gradients of the output, of the input, of the parameter
+  check_consistent(g);
+}
+
+TEST_CASE("a gradient made piece by piece takes the place of the one it is made from") {
+  for (const bool in_pieces : {false, true}) {
+    Graph g = start();
+    const TensorId y = wide(g, g.input, {.gradient_in_pieces = in_pieces});
+    g.output = narrow(g, y);
+    const BlockProfile p = profile(g);
+    // Gradients of the output and of y, then of y and of x; or of x alone.
+    CHECK(live_bytes(g, Phase::backward, 1) == 110);
+    CHECK(live_bytes(g, Phase::backward, 0) == (in_pieces ? 100 : 200));
+    CHECK(peak(p.backward).bytes == Bytes(in_pieces ? 110 : 200));
+    check_consistent(g);
+  }
+}
+
+TEST_CASE("what the caller keeps goes with the first operation of the graph") {
+  Graph g = start();
+  const TensorId y = narrow(g, g.input);
+  g.output = narrow(g, y);
+  g.keep(g.output);
+  CHECK(bytes(profile(g).saved) == Bytes(10));
+  CHECK(live_bytes(g, Phase::backward, 1) == 30);   // kept, gradients of the output and of y
+  CHECK(live_bytes(g, Phase::backward, 0) == 120);  // kept, gradients of y and of x
+  check_consistent(g);
+}
+
 TEST_CASE("a view has no bytes, keeps its base alive and saves its base") {
   Graph g = start();
   const TensorId part = g.view(g.input, kNarrow);

@@ -40,15 +40,16 @@ struct Sizes {
 };
 
 Sizes sizes(const TrainingChoice& t, std::int64_t ranks = 1) {
-  const FrameworkSwitches framework = switches_for(t, false);
+  const FrameworkSwitches framework = switches_for(t, {});
   const StateTypes types = state_types(t, framework);
   const Inventory n = take_inventory(qwen(), t, parameter_groups(qwen()));
   Sharding sharding;
   sharding.optimizer = ranks;
   Contributions states;
   Contributions temporaries;
-  add_optimizer_states(states, n, t, framework, types, sharding);
-  add_optimizer_temporaries(temporaries, n, t, framework, types, sharding);
+  const OptimizerMemory memory = optimizer_memory(n, t, framework, types);
+  add_optimizer_states(states, memory, sharding);
+  add_optimizer_temporaries(temporaries, memory, n, types, sharding);
   return {states.total().value, temporaries.total().value};
 }
 
@@ -231,6 +232,51 @@ TEST_CASE("a moving average is a second set of the trained weights") {
   CHECK(held(step_of(t), Component::weights, {EventKind::steady}) == 2 * 2 * kAll);
 }
 
+// ---- copies of modules and states elsewhere
+
+TEST_CASE("a copied embedding has FP32 states under the Trainer's 8-bit AdamW, a copied head 8-bit ones") {
+  const ModelArchitecture& llama = find_model(shipped_catalogue(), "meta-llama/Llama-3.1-8B")->architecture;
+  PlanRequest request;
+  request.training.method = Method::lora;
+  request.training.precision = Precision::bf16;
+  request.training.lora.targets = {"q"};
+  request.training.lora.rank = 8;
+  request.training.lora.modules_to_save = {SavedModule::embedding, SavedModule::head};
+  request.training.optimizer.states = StateFormat::int8;
+  constexpr std::int64_t kCopy = 128256LL * 4096;
+  constexpr std::int64_t kAdapters = 32LL * 8 * (4096 + 4096);
+  constexpr std::int64_t kEight = kAdapters + kCopy;
+  const auto states = [&](FrameworkId framework) {
+    request.training.framework = framework;
+    const TrainingChoice t = resolve_defaults(request).training;
+    const FrameworkSwitches switches = switches_for(t, {});
+    Contributions out;
+    add_optimizer_states(out, optimizer_memory(take_inventory(llama, t, parameter_groups(llama)), t, switches,
+                                               state_types(t, switches)), {});
+    return out.total().value;
+  };
+  for (const FrameworkId framework : {FrameworkId::transformers, FrameworkId::liger, FrameworkId::unsloth})
+    CHECK(states(framework) == 2 * (kEight + 4 * (kEight / 256) + 4 * kCopy + 4 * 256));
+}
+
+TEST_CASE("states of a copy take its type, those of adapters are FP32") {
+  PlanRequest request;
+  request.training.method = Method::lora;
+  request.training.precision = Precision::bf16;
+  request.training.lora.targets = {"q"};
+  request.training.lora.rank = 8;
+  request.training.lora.modules_to_save = {SavedModule::embedding};
+  const TrainingChoice t = resolve_defaults(request).training;
+  CHECK(sizes(t).states == 8 * 24 * 8 * (896 + 896) + 4 * kTable);
+}
+
+TEST_CASE("host memory has the paged states that are not on the GPU") {
+  TrainingChoice t = choice(OptimizerName::adamw, Precision::fp32);
+  t.optimizer.paged = true;
+  CHECK(sizes(t).states == 8 * (24 * kVectors + 896));
+  CHECK(step_of(t).host_memory().total().value == 8 * (kHidden + kTable));
+}
+
 // ---- when gradients and states are there
 
 TEST_CASE("updates in backward: only the gradients of the running operation are alive") {
@@ -256,7 +302,7 @@ TEST_CASE("updates in backward: temporaries come when the operation has run") {
   const ModelArchitecture& llama = find_model(shipped_catalogue(), "meta-llama/Llama-3.1-8B")->architecture;
   const TrainingChoice t = choice(OptimizerName::lomo);
   const Inventory n = take_inventory(llama, t, parameter_groups(llama));
-  const FrameworkSwitches framework = switches_for(t, false);
+  const FrameworkSwitches framework = switches_for(t, {});
   const TensorUpdate outside = largest_update(n, t, framework, state_types(t, framework), false);
   CHECK(outside.elements == 128256LL * 4096);
   CHECK(outside.temporaries == Bytes(6 * 128256LL * 4096));

@@ -153,6 +153,19 @@ TEST_CASE("optimizers and what does not go with them") {
         Lines{"not_supported /training/optimizer/states"});
 }
 
+TEST_CASE("engines that step by themselves take neither updates in backward nor optimizers that know the model") {
+  for (const std::string framework : {"deepspeed", "litgpt"}) {
+    CHECK(problems_of(with_training(R"({"method": "full", "framework": ")" + framework +
+                                    R"(", "optimizer": {"in_backward": true}})")) ==
+          Lines{"not_supported /training/optimizer/in_backward"});
+    CHECK(problems_of(with_training(R"({"method": "full", "framework": ")" + framework +
+                                    R"(", "optimizer": {"name": "muon"}})")) ==
+          Lines{"not_supported /training/optimizer/name"});
+    CHECK(problems_of(with_training(R"({"method": "galore", "framework": ")" + framework + R"("})")) ==
+          Lines{"not_supported /training/method"});
+  }
+}
+
 TEST_CASE("a model alone is a request") {
   const Result<PlanRequest> read = read_request(parsed(R"({"model": "x"})"));
   REQUIRE(read.ok());
@@ -273,14 +286,55 @@ TEST_CASE("a model is given in one way") {
         Lines{"out_of_range /model/overrides/head_dim", "unknown_field /model/overrides/num_layers"});
 }
 
+TEST_CASE("references and answers belong to objectives that have them") {
+  const auto training = [](Json fields) {
+    fields["method"] = fields.value("method", "lora");
+    return with("/training", std::move(fields));
+  };
+  CHECK(problems_of(training({{"objective", "sft"}, {"reference", "model"}})) ==
+        Lines{"inconsistent /training/reference"});
+  CHECK(problems_of(training({{"objective", "grpo"}, {"reference", "precomputed"}})) ==
+        Lines{"inconsistent /training/reference"});
+  CHECK(problems_of(training({{"objective", "dpo"}, {"method", "full"}, {"reference", "adapters_off"}})) ==
+        Lines{"inconsistent /training/reference"});
+  CHECK(problems_of(training({{"objective", "dpo"}, {"generation", Json::object()}})) ==
+        Lines{"inconsistent /training/generation"});
+  CHECK(problems_of(training(
+            {{"objective", "grpo"}, {"sequence_length", 512}, {"generation", {{"completion_length", 513}}}})) ==
+        Lines{"inconsistent /training/generation/completion_length"});
+  CHECK(problems_of(training({{"objective", "grpo"}, {"micro_batch", 4}, {"generation", {{"generations", 8}}}})) ==
+        Lines{"inconsistent /training/generation/generations"});
+  CHECK(problems_of(training({{"objective", "grpo"}, {"generation", {{"engine_share", 1.5}, {"tokens", 3}}}})) ==
+        Lines{"out_of_range /training/generation/engine_share", "unknown_field /training/generation/tokens"});
+  for (const char* reference : {"model", "adapters_off"}) {
+    CHECK(problems_of(training({{"objective", "grpo"}, {"reference", reference}})).empty());
+    CHECK(problems_of(training({{"objective", "dpo"}, {"reference", reference}})).empty());
+  }
+  CHECK(problems_of(training({{"objective", "dpo"}, {"framework", "torchtune"}})) ==
+        Lines{"not_supported /training/objective"});
+}
+
+TEST_CASE("modules that PEFT saves are the embedding and the head") {
+  const auto saved = [](const Json& modules) {
+    return problems_of(
+        with("/training", {{"method", "lora"}, {"lora", {{"modules_to_save", modules}, {"rslora", true}}}}));
+  };
+  CHECK(saved({"embedding", "head", "head"}).empty());
+  CHECK(saved({"norm"}) == Lines{"unknown_value /training/lora/modules_to_save/0"});
+  CHECK(saved("head") == Lines{"wrong_type /training/lora/modules_to_save"});
+  CHECK(
+      problems_of(with("/training",
+                       {{"method", "lora"}, {"framework", "torchtune"}, {"lora", {{"modules_to_save", {"head"}}}}})) ==
+      Lines{"not_supported /training/lora/modules_to_save"});
+}
+
 TEST_CASE("the contract's values that are not modelled are known and refused by name") {
   struct Row {
     const char* pointer;
     Json value;
   };
   const Row rows[] = {
-      {"/training/objective", "grpo"},
-      {"/training/objective", "reward"},
+      {"/training/objective", "ppo"},
       {"/training/framework", "megatron"},
       {"/training/precision", "fp8"},
       {"/training/precision", "fp16"},
@@ -289,12 +343,9 @@ TEST_CASE("the contract's values that are not modelled are known and refused by 
       {"/training/optimizer/name", "badam"},
       {"/training/optimizer/states", "factored"},
       {"/training/recompute", "selective"},
-      {"/training/cross_entropy", "fused"},
       {"/training/attention", "flex"},
       {"/training/compile", true},
       {"/training/offload/optimizer", true},
-      {"/training/offload/parameters", true},
-      {"/training/offload/activations", true},
       {"/layout/sp", true},
       {"/layout/vpp", 2},
       {"/layout/ep", 2},
@@ -307,6 +358,32 @@ TEST_CASE("the contract's values that are not modelled are known and refused by 
     CHECK(problem.pointer == row.pointer);
     CHECK(argument(problem, "field") == std::string(row.pointer).substr(std::string(row.pointer).rfind('/') + 1));
     CHECK(argument(problem, "value") == (row.value.is_string() ? row.value.get<std::string>() : row.value.dump()));
+  }
+}
+
+TEST_CASE("what a framework of fused kernels cannot do is refused by name") {
+  struct Row {
+    const char* framework;
+    const char* pointer;
+    Json value;
+    bool refused;
+  };
+  const Row rows[] = {
+      {"liger", "/training/kernels", "eager", true},          {"liger", "/training/kernels", "fused", false},
+      {"liger", "/training/cross_entropy", "fused", false},   {"liger", "/training/method", "full", false},
+      {"unsloth", "/training/kernels", "eager", true},        {"unsloth", "/training/method", "full", true},
+      {"unsloth", "/training/base_weights", "int8", true},    {"unsloth", "/training/base_weights", "bf16", false},
+      {"unsloth", "/training/kbit_upcast", true, true},       {"unsloth", "/training/offload/activations", true, false},
+      {"liger", "/training/offload/activations", true, true}, {"torchtune", "/training/cross_entropy", "fused", true},
+      {"torchtune", "/training/kernels", "fused", true},      {"liger", "/training/compile", true, true},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.framework);
+    CAPTURE(row.pointer);
+    Json request = with(row.pointer, row.value);
+    request["training"]["framework"] = row.framework;
+    const Lines problems = problems_of(request);
+    CHECK(problems == (row.refused ? Lines{std::string("not_supported ") + row.pointer} : Lines{}));
   }
 }
 
@@ -326,6 +403,59 @@ TEST_CASE("method and base weights agree") {
   CHECK(problems_with("qlora", "nf4_dq") == Lines{});
   CHECK(problems_of(with("/training/method", "qlora")) == Lines{});
   CHECK(problems_of(with("/training/method", "freeze")) == Lines{"missing_field /training/trainable_layers"});
+}
+
+TEST_CASE("how FSDP runs is read, and refused where nothing is sharded by it") {
+  Json request = sound();
+  request["layout"].update({{"fsdp", 2}, {"reshard", false}, {"no_sync", true}});
+  const Result<PlanRequest> read = read_request(request);
+  REQUIRE(read.ok());
+  CHECK(read.value().layout->fsdp == 2);
+  CHECK(read.value().layout->reshard == false);
+  CHECK(read.value().layout->no_sync == true);
+  CHECK(problems_of(with("/layout/fsdp", 3)) == Lines{"out_of_range /layout/fsdp"});
+
+  request["layout"]["zero"] = 1;
+  CHECK(problems_of(request) ==
+        Lines{"inconsistent /layout/fsdp", "inconsistent /layout/no_sync", "inconsistent /layout/reshard"});
+  request = with("/training/framework", "deepspeed");
+  request["layout"]["fsdp"] = 1;
+  const Problem problem = problem_of(request);
+  CHECK(problem.pointer == "/layout/fsdp");
+  CHECK(argument(problem, "other") == "framework");
+}
+
+TEST_CASE("only what is divided can be offloaded") {
+  const auto problems_with = [](const char* framework, std::int64_t zero, const char* what) {
+    Json request = with("/training/framework", framework);
+    request["layout"]["zero"] = zero;
+    request["training"]["offload"] = {{what, true}};
+    return problems_of(request);
+  };
+  CHECK(problems_with("transformers", 3, "parameters") == Lines{});
+  CHECK(problems_with("transformers", 2, "parameters") == Lines{});
+  CHECK(problems_with("transformers", 0, "parameters") == Lines{"inconsistent /training/offload/parameters"});
+  CHECK(problems_with("deepspeed", 3, "parameters") == Lines{});
+  CHECK(problems_with("deepspeed", 2, "parameters") == Lines{"inconsistent /training/offload/parameters"});
+  CHECK(problems_with("deepspeed", 1, "optimizer") == Lines{});
+  CHECK(problems_with("deepspeed", 0, "optimizer") == Lines{"inconsistent /training/offload/optimizer"});
+  CHECK(problems_with("transformers", 3, "optimizer") == Lines{"not_supported /training/offload/optimizer"});
+  CHECK(problems_with("transformers", 0, "activations") == Lines{});
+  Json request = with("/training/offload", {{"activations", true}});
+  request["training"]["recompute"] = "none";
+  CHECK(problems_of(request) == Lines{"not_supported /training/offload/activations"});
+}
+
+TEST_CASE("DeepSpeed trains 16-bit weights beside an FP32 copy") {
+  const Result<PlanRequest> read = read_request(with("/training/framework", "deepspeed"));
+  REQUIRE(read.ok());
+  PlanRequest full = read.value();
+  full.training.method = Method::full;
+  const TrainingChoice t = resolve_defaults(full).training;
+  CHECK(t.base_weights == WeightFormat::bf16);
+  CHECK(t.optimizer.master_weights);
+  CHECK(t.optimizer.states == StateFormat::fp32);
+  CHECK(!resolve_defaults(read_request(sound()).value()).training.optimizer.master_weights);
 }
 
 TEST_CASE("layout, hardware and batch agree") {
@@ -506,6 +636,34 @@ TEST_CASE("base weights and states follow from the method and the precision") {
   }
 }
 
+TEST_CASE("loss, kernels and dropout follow from the framework") {
+  struct Row {
+    FrameworkId framework;
+    CrossEntropy loss;
+    Kernels kernels;
+    double dropout;
+    WeightFormat four_bit;
+  };
+  const Row rows[] = {
+      {FrameworkId::transformers, CrossEntropy::full_logits, Kernels::eager, 0.05, WeightFormat::nf4},
+      {FrameworkId::torchtune, CrossEntropy::full_logits, Kernels::eager, 0.0, WeightFormat::nf4},
+      {FrameworkId::liger, CrossEntropy::fused, Kernels::fused, 0.05, WeightFormat::nf4},
+      {FrameworkId::unsloth, CrossEntropy::fused, Kernels::fused, 0.0, WeightFormat::nf4_dq},
+  };
+  for (const Row& row : rows) {
+    PlanRequest request;
+    request.training.method = Method::qlora;
+    request.training.framework = row.framework;
+    const TrainingChoice t = resolve_defaults(request).training;
+    CAPTURE(name_of(row.framework));
+    CHECK(t.cross_entropy == row.loss);
+    CHECK(t.kernels == row.kernels);
+    CHECK(t.lora.dropout == row.dropout);
+    CHECK(t.base_weights == row.four_bit);
+    CHECK(t.optimizer.states == StateFormat::fp32);
+  }
+}
+
 TEST_CASE("what was chosen stays") {
   PlanRequest request;
   request.training.method = Method::full;
@@ -524,4 +682,21 @@ TEST_CASE("what was chosen stays") {
 }
 
 }  // namespace
+TEST_CASE("the version of a framework is two numbers; the rest of it says nothing") {
+  const auto version_of = [](const Json& text) {
+    PlanRequest request;
+    const Problems problems = read_request(with("/training/framework_version", text), request);
+    CHECK(problems.empty());
+    return request.training.framework_version;
+  };
+  CHECK(version_of("4.48") == Version{4, 48});
+  CHECK(version_of("4.48.1") == Version{4, 48});
+  CHECK(version_of("5") == Version{5, 0});
+  for (const char* text : {"", ".", "4.", "v4.48", "4,48", "99999.1", "4..1"}) {
+    CAPTURE(text);
+    CHECK(problems_of(with("/training/framework_version", text)) == Lines{"unknown_value /training/framework_version"});
+  }
+  CHECK(problems_of(with("/training/framework_version", 4.48)) == Lines{"wrong_type /training/framework_version"});
+}
+
 }  // namespace vramplan

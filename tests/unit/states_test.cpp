@@ -33,8 +33,8 @@ FrameworkSwitches switches() { return {}; }
 
 std::int64_t optimizer_bytes(const Inventory& n, const TrainingChoice& t, const Sharding& sharding = {}) {
   Contributions out;
-  const FrameworkSwitches framework = switches_for(t, false);
-  add_optimizer_states(out, n, t, framework, state_types(t, framework), sharding);
+  const FrameworkSwitches framework = switches_for(t, {});
+  add_optimizer_states(out, optimizer_memory(n, t, framework, state_types(t, framework)), sharding);
   return out.total().value;
 }
 
@@ -233,7 +233,7 @@ TEST_CASE("each ZeRO stage divides one thing more") {
   layout.dp = 8;
   const auto shared = [&](std::int64_t stage) {
     layout.zero = stage;
-    return sharding_of(layout);
+    return sharding_of(training(Method::full), layout);
   };
   const auto check = [](const Sharding& s, std::int64_t optimizer, std::int64_t gradients, std::int64_t weights) {
     CHECK(s.optimizer == optimizer);
@@ -242,7 +242,7 @@ TEST_CASE("each ZeRO stage divides one thing more") {
   };
   check(shared(0), 1, 1, 1);
   check(shared(1), 8, 1, 1);
-  check(shared(2), 8, 8, 1);
+  check(shared(2), 8, 8, 8);  // SHARD_GRAD_OP: whole only from forward to backward
   check(shared(3), 8, 8, 8);
 }
 

@@ -12,6 +12,7 @@ export interface TrainingRequest {
   objective?: string;
   method?: string;
   framework?: string;
+  framework_version?: string | null;
   precision?: string;
   base_weights?: string;
   optimizer?: {
@@ -26,7 +27,7 @@ export interface TrainingRequest {
     rank?: number;
   };
   ema?: boolean;
-  lora?: { rank?: number; targets?: string[]; dropout?: number };
+  lora?: { rank?: number; targets?: string[]; dropout?: number; modules_to_save?: string[]; rslora?: boolean };
   sequence_length?: number;
   micro_batch?: number;
   global_batch?: number;
@@ -34,11 +35,14 @@ export interface TrainingRequest {
   recompute?: string;
   attention?: string;
   cross_entropy?: string;
+  logits_upcast?: boolean | null;
   kernels?: string;
   kbit_upcast?: boolean;
   compile?: boolean;
   trainable_layers?: number;
   offload?: { optimizer?: boolean; parameters?: boolean; activations?: boolean };
+  reference?: string;
+  generation?: { completion_length?: number; engine_share?: number; generations?: number };
   tokens?: number;
 }
 
@@ -59,6 +63,9 @@ export interface PlanRequest {
     vpp?: number;
     cp?: number;
     ep?: number;
+    fsdp?: 1 | 2;
+    reshard?: boolean;
+    no_sync?: boolean;
   };
 }
 
@@ -166,7 +173,7 @@ export interface Report {
     stages: { stage: number; allocated: Estimate; reserved: Estimate; device: Estimate }[];
   };
   timeline?: TimelineEvent[];
-  host_memory?: { per_node_bytes: number };
+  host_memory?: { per_node_bytes: number; components?: { id: string; bytes: number }[] }; // offloaded or paged; components add up to it
   fit?: Fit | null; // null: no GPU chosen
   speed?: null;
   // not_fitting: GPUs that are left out, and why (i18n key `reason.<reason>`)

@@ -44,12 +44,14 @@ enum class Component : std::uint8_t {
   dequantized_weights,
   optimizer_temporaries,
   communication_buffers,
+  kv_cache,
   // beyond what the framework allocated
   allocator_slack,
   cuda_context,
   nccl_buffers,
+  inference_engine,
 };
-inline constexpr std::size_t kComponentCount = static_cast<std::size_t>(Component::nccl_buffers) + 1;
+inline constexpr std::size_t kComponentCount = static_cast<std::size_t>(Component::inference_engine) + 1;
 
 [[nodiscard]] constexpr bool is_static(Component c) { return c <= Component::cublas_workspace; }
 
@@ -74,7 +76,8 @@ enum class Symbol : std::uint8_t {
   one,
   b,    // micro-batch, sequences
   s,    // sequence length, tokens
-  sc,   // tokens in one chunk of the loss
+  sk,   // tokens of a sequence whose logits are asked for
+  sc,   // tokens of the batch in one chunk of the loss
   h,    // hidden size
   a,    // attention heads
   ak,   // key-value heads
@@ -94,16 +97,22 @@ enum class Symbol : std::uint8_t {
   t,    // experts per token
   V,    // vocabulary rows
   r,    // adapter rank
-  i,    // inner width of a state-space or linear-attention layer
+  i,    // inner width of a recurrent layer (state space, linear attention): its values
   j,    // width of its input projection
   x,    // width of its convolution
-  n,    // state elements a token keeps per layer in a chunked scan
+  n,    // elements of its state
+  nc,   // chunks in which it walks the sequence
+  d,    // its heads, of which each has a decay of its own
+  dk,   // its heads of keys, or groups of them
+  k,    // width of its keys (B and C of a state space)
+  ke,   // the same, copied for every head
 };
-inline constexpr std::size_t kSymbolCount = static_cast<std::size_t>(Symbol::n) + 1;
+inline constexpr std::size_t kSymbolCount = static_cast<std::size_t>(Symbol::ke) + 1;
 
 struct SymbolTable {
   std::array<std::int64_t, kSymbolCount> value{};
   std::int64_t window = 0;  // the longest that w may be; 0: as long as the sequence
+  std::int64_t chunk = 1;   // tokens in one chunk of a recurrent layer
   constexpr std::int64_t& operator[](Symbol s) { return value[static_cast<std::size_t>(s)]; }
   constexpr std::int64_t operator[](Symbol s) const { return value[static_cast<std::size_t>(s)]; }
 };
@@ -148,8 +157,8 @@ struct Size {
 
 // Batch and length change from one question to the next; widths do not. So bytes are kept as a polynomial of these
 // products, and a block is walked once for all batches and lengths.
-enum class Product : std::uint8_t { one, b, s, bs, bsc, bsw, bss, ss };
-inline constexpr std::size_t kProductCount = static_cast<std::size_t>(Product::ss) + 1;
+enum class Product : std::uint8_t { one, b, s, sk, bs, bsk, sc, bsw, bss, ss, bnc };
+inline constexpr std::size_t kProductCount = static_cast<std::size_t>(Product::bnc) + 1;
 
 // The values of the products for one batch and length.
 struct ProductTable {
@@ -159,8 +168,9 @@ struct ProductTable {
   const std::int64_t b = t[Symbol::b];
   const std::int64_t s = t[Symbol::s];
   const std::int64_t bs = saturating_multiply(b, s);
-  return {{1, b, s, bs, saturating_multiply(b, t[Symbol::sc]), saturating_multiply(bs, t[Symbol::w]),
-           saturating_multiply(bs, s), saturating_multiply(s, s)}};
+  return {{1, b, s, t[Symbol::sk], bs, saturating_multiply(b, t[Symbol::sk]), t[Symbol::sc],
+           saturating_multiply(bs, t[Symbol::w]), saturating_multiply(bs, s), saturating_multiply(s, s),
+           saturating_multiply(b, t[Symbol::nc])}};
 }
 
 struct Polynomial {

@@ -74,15 +74,17 @@ struct EnumNames<Component> {
                                                     "dequantized_weights",
                                                     "optimizer_temporaries",
                                                     "communication_buffers",
+                                                    "kv_cache",
                                                     "allocator_slack",
                                                     "cuda_context",
-                                                    "nccl_buffers"};
+                                                    "nccl_buffers",
+                                                    "inference_engine"};
 };
 template <>
 struct EnumNames<Symbol> {
-  static constexpr Names<kSymbolCount> values = {"1", "b",  "s",   "sc", "h",  "a", "ak", "q",  "kv",
-                                                 "v", "av", "qkv", "c",  "cq", "w", "f",  "fe", "fs",
-                                                 "m", "E",  "t",   "V",  "r",  "i", "j",  "x",  "n"};
+  static constexpr Names<kSymbolCount> values = {"1",  "b",   "s", "sk", "sc", "h", "a",  "ak", "q",  "kv", "v",
+                                                 "av", "qkv", "c", "cq", "w",  "f", "fe", "fs", "m",  "E",  "t",
+                                                 "V",  "r",   "i", "j",  "x",  "n", "nc", "d",  "dk", "k",  "ke"};
 };
 
 // model.hpp
@@ -201,6 +203,14 @@ template <>
 struct EnumNames<Kernels> {
   static constexpr Names<2> values = {"eager", "fused"};
 };
+template <>
+struct EnumNames<Reference> {
+  static constexpr Names<3> values = {"model", "adapters_off", "precomputed"};
+};
+template <>
+struct EnumNames<SavedModule> {
+  static constexpr Names<2> values = {"embedding", "head"};
+};
 
 // parameters.hpp
 template <>
@@ -258,8 +268,8 @@ template <NamedEnum Enum>
 static_assert(name_of(ProblemCode::internal) == "internal");
 static_assert(name_of(ElementType::bool8) == "bool8");
 static_assert(name_of(WeightFormat::mxfp4) == "mxfp4");
-static_assert(name_of(Component::nccl_buffers) == "nccl_buffers");
-static_assert(name_of(Symbol::n) == "n");
+static_assert(name_of(Component::inference_engine) == "inference_engine");
+static_assert(name_of(Symbol::ke) == "ke");
 static_assert(name_of(NormPlacement::sandwich) == "sandwich");
 static_assert(name_of(Activation::xielu) == "xielu");
 static_assert(name_of(OutputGate::channel) == "channel");
@@ -275,6 +285,8 @@ static_assert(name_of(FrameworkId::megatron) == "megatron");
 static_assert(name_of(Precision::fp8) == "fp8");
 static_assert(name_of(OptimizerName::came) == "came");
 static_assert(name_of(StateFormat::factored) == "factored");
+static_assert(name_of(Reference::precomputed) == "precomputed");
+static_assert(name_of(SavedModule::head) == "head");
 static_assert(name_of(ParameterKind::tower) == "tower");
 static_assert(name_of(Cut::expert) == "expert");
 static_assert(name_of(Module::tower) == "tower");

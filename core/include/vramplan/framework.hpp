@@ -7,22 +7,58 @@
 #include <string_view>
 
 #include "vramplan/request.hpp"
+#include "vramplan/sharding.hpp"
 
 namespace vramplan {
 
 // composite: separate PyTorch operations, each saving what autograd needs; fused: one kernel that saves input and row
-// statistic.
+// statistic, and writes the input's gradient over the output's where nothing else can need that
+// (liger_kernel/ops/rms_norm.py, in_place; unsloth/kernels/rms_layernorm.py, reuse_grad).
 enum class NormKernel : std::uint8_t { composite, fused };
-// composite_fp32: rotates in FP32 through views (torchtune); composite: rotate_half in the compute type; fused: in
-// place.
-enum class RotaryKernel : std::uint8_t { composite, composite_fp32, fused };
+// composite_fp32: rotates in FP32 through views (torchtune); composite: rotate_half in the compute type;
+// composite_joined: rotate_half with FP32 tables, then joined with the part that does not rotate (litgpt); fused: in
+// place, forward and backward; fused_forward: in place, its gradients are new tensors.
+enum class RotaryKernel : std::uint8_t { composite, composite_fp32, composite_joined, fused, fused_forward };
 enum class GatedMlpKernel : std::uint8_t { composite, fused };
+// What walks the sequence in a recurrent layer: tensor operations chunk by chunk, or the kernels of fla, mamba_ssm and
+// causal_conv1d, which keep little and compute again in backward.
+enum class RecurrenceKernel : std::uint8_t { composite, fused };
 // How the loss treats the logits.
 enum class LossKind : std::uint8_t {
   upcast_full,      // FP32 copy of all logits, log-softmax saved (Transformers' ForCausalLMLoss)
   in_type_chunked,  // head output split into chunks, each upcast in turn (torchtune's CEWithChunkedOutputLoss)
-  fused_kernel,     // logits materialised once, loss kernel works in place (Liger and FOAK cross-entropy)
-  fused_linear,     // head and loss fused: logits exist for one chunk at a time
+  kept_chunked,     // logits in chunks of tokens, raised to FP32 and kept to the end of backward by the caller (litgpt)
+  fused_kernel,     // logits materialised once, one loss kernel on them
+  fused_linear,     // head and loss fused: logits exist for one chunk at a time, gradients are made in forward
+  tiled,            // head and loss fused: logits exist for one tile at a time, and again in backward
+  log_probs,        // log-probability of each token, from all logits (TRL's selective_log_softmax)
+  score,            // one output a token, of which the last one counts
+};
+// What a fused linear loss holds of a chunk of logits.
+enum class LossChunk : std::uint8_t {
+  in_type,  // the chunk in the compute type, its gradient over it (Liger)
+  upcast,   // the chunk, an FP32 copy, and still the gradient of the chunk before (FOAK)
+  fp32,     // the chunk in FP32, its gradient in the same buffer (Unsloth)
+};
+// How many tokens of the batch make a chunk of the loss (ops/symbols.cpp).
+enum class ChunkRule : std::uint8_t {
+  parts,               // a fixed number of parts of the sequence
+  as_small_as_hidden,  // logits no larger than the hidden states of the batch, then up to a power of two (Liger, FOAK)
+  unsloth,             // the same, down to a power of two, within limits
+  tile,                // a fixed number of tokens (TRL)
+};
+
+// How the logits meet the labels, which are one position behind.
+enum class LabelShift : std::uint8_t {
+  labels,       // the labels move
+  logits,       // the logits without their last position are a copy
+  last_logits,  // the same, and what the logits were before the upcast is given up
+};
+
+// Which kernels are given keys and values copied for every query head.
+struct KeyRepeats {
+  bool sdpa = false;
+  bool flash_with_window = false;  // attention modules that know a sliding window
 };
 
 struct FrameworkSwitches {
@@ -30,7 +66,11 @@ struct FrameworkSwitches {
   NormKernel norm = NormKernel::composite;
   RotaryKernel rotary = RotaryKernel::composite;
   GatedMlpKernel gated_mlp = GatedMlpKernel::composite;
+  RecurrenceKernel recurrence = RecurrenceKernel::composite;
   LossKind loss = LossKind::upcast_full;
+  LabelShift shift = LabelShift::labels;
+  KeyRepeats key_repeats;
+  bool logits_upcast = true;                    // to FP32, before a loss over all logits
   bool autocast = false;                        // linear layers cast weights and inputs for each use
   bool fp32_adapters = false;                   // adapters are held in FP32
   bool adapter_casts_input = false;             // PEFT: the adapter casts its input to the adapter's type first
@@ -40,8 +80,38 @@ struct FrameworkSwitches {
   bool fp32_embedding_states = false;    // 8-bit optimizers keep 32-bit states of embeddings
   std::int64_t torchao_block = 128;      // values that share a scale in 4-bit states
   bool raises_leftovers = false;         // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
-  bool masks_sdpa_windows = false;       // a sliding window under SDPA becomes a mask (batch x sequence x sequence)
+  // FSDP with mixed precision: Accelerate raises the trained 16-bit weights to FP32 (accelerator.py, prepare_model).
+  bool raises_trained = false;
+  bool masks_sdpa_windows = false;   // a sliding window under SDPA becomes a mask (batch x sequence x sequence)
+  bool gradient_over_logits = true;  // a loss kernel writes the gradient over the logits that it was given
+  LossChunk loss_chunk = LossChunk::in_type;
+  ChunkRule chunk_rule = ChunkRule::parts;
   std::int64_t loss_chunks = 1;
+  std::int64_t loss_chunk_tokens = 0;  // above 0: chunks of so many tokens of each sequence, whatever the length
+  // Adapted projections of one input are one autograd function, which writes the input's gradient over the input and
+  // dequantizes into a buffer that all layers share (unsloth/kernels/fast_lora.py).
+  bool fuses_adapters = false;
+  // Inputs of checkpointed blocks wait in host memory (unsloth_zoo/gradient_checkpointing.py).
+  bool offloads_checkpoints = false;
+  // A checkpointed block runs without a graph at first: nothing can hold on to what it makes.
+  bool reentrant_checkpoints = false;
+  std::int64_t kept_logits = 0;  // logits only of so many tokens at the end of a sequence (logits_to_keep); 0: of all
+  bool scales_logits = false;    // log-probabilities at a temperature: the logits are divided, into a copy
+  bool fuses_qkv = false;         // q, k and v are one linear, in every model
+  bool native_gelu = false;       // tanh GELU is one kernel in every model
+  bool quantizes_head = false;    // the quantizer replaces every linear, the output head too
+  // bitsandbytes to 0.43.0: a 4-bit linear keeps its input, although no gradient of its weight is ever taken
+  // (bitsandbytes/autograd/_functions.py, MatMul4Bit).
+  bool quantized_keeps_input = false;
+  // The quantizer was given an FP16 copy: the dequantized weight is FP16, and cast to the compute type after that.
+  bool dequantizes_through_fp16 = false;
+  // FSDP1 on original parameters: a unit is one flat parameter, and when any part of it trains, every weight in it
+  // makes a gradient; the flat gradient is made of those when the unit's backward ends
+  // (torch/distributed/fsdp/_flat_param.py, _get_unflat_views).
+  bool trains_whole_units = false;
+  std::int64_t sequences_per_device = 0;  // of a step when no global batch is given; 0: one micro-batch
+  bool double_quantizes = false;          // NF4 always with quantized constants (torchao/dtypes/nf4tensor.py)
+  bool compiled_loss = false;             // keeps the logits as they come, and makes their gradient from those
   // FSDP1 waits for the gradients of a frozen unit's inputs with a multi-gradient hook, which holds them, and the
   // inputs, to the end of backward (torch/distributed/fsdp/_runtime_utils.py,
   // _register_post_backward_reshard_only_hook).
@@ -49,6 +119,6 @@ struct FrameworkSwitches {
 };
 
 // The switches for a request whose defaults are resolved.
-[[nodiscard]] FrameworkSwitches switches_for(const TrainingChoice& training, bool sharded);
+[[nodiscard]] FrameworkSwitches switches_for(const TrainingChoice& training, const Sharding& sharding);
 
 }  // namespace vramplan

@@ -19,8 +19,11 @@ struct MemoryEstimate {
   Estimate allocated, reserved, device;
   Event peak;
   // What lies between allocated and device, at the expected value.
-  Bytes allocator_slack, cuda_context, nccl_buffers;
+  Bytes allocator_slack, cuda_context, nccl_buffers, inference_engine;
 };
+
+// What an inference engine beside training reserves of a card (vLLM's gpu_memory_utilization).
+[[nodiscard]] Bytes engine_bytes(const TrainingChoice& training, const Gpu* gpu);
 
 // `gpu` may be nullptr: no card chosen.
 [[nodiscard]] MemoryEstimate estimate_memory(const Step& step, const Gpu* gpu);

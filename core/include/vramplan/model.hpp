@@ -110,6 +110,7 @@ struct Mamba2 {
   Dim groups = 0;
   Dim state_size = 0;
   Dim conv_kernel = 0;
+  Dim chunk_size = 256;  // tokens scanned at a time
   bool gated_norm = true;
 };
 

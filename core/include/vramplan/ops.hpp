@@ -34,6 +34,7 @@ struct Tensor {
   Component component = Component::working_memory;  // where it counts when it is saved for backward
   bool requires_grad = false;
   bool external = false;         // owned by somebody else: counted there
+  bool pinned = false;           // a node of the graph holds it as an attribute of its own: see Graph::pin
   TensorId base = kNoTensor;     // a view: the tensor whose storage it is part of
   std::int16_t last_use = -1;    // operation after which nothing in forward needs it
   std::int16_t first_save = -1;  // the earliest operation that saves it; -1: not saved
@@ -41,7 +42,7 @@ struct Tensor {
 
 // Temporaries that live only while their operation runs.
 struct Workspace {
-  static constexpr std::size_t kMaxSizes = 6;
+  static constexpr std::size_t kMaxSizes = 8;
   Component component = Component::working_memory;
   std::array<Size, kMaxSizes> sizes{};
   std::uint8_t count = 0;
@@ -66,8 +67,10 @@ struct Op {
   std::array<TensorId, kMaxOutputs> outputs{};
   std::array<TensorId, kMaxSaved> saved{};
   std::uint8_t input_count = 0, output_count = 0, saved_count = 0;
-  bool passes_gradient = false;    // backward hands the output's gradient on unchanged (additions, views)
-  bool gradient_in_place = false;  // backward writes the input's gradient over the saved input
+  bool passes_gradient = false;     // backward hands the output's gradient on unchanged (additions, views)
+  bool gradient_in_place = false;   // backward writes the input's gradient over the saved input
+  bool saves_gradients = false;     // what it saves are the gradients, made in forward: backward hands them out
+  bool gradient_in_pieces = false;  // backward makes the input's gradient piece by piece, the output's goes meanwhile
   Workspace forward, backward;
   Polynomial forward_bytes, backward_bytes;  // of the workspaces
   Bytes parameter_gradients;                 // made in backward and kept until the optimizer has run
@@ -79,6 +82,8 @@ struct OpTraits {
   std::initializer_list<TensorId> saves = {};
   bool passes_gradient = false;
   bool gradient_in_place = false;
+  bool saves_gradients = false;
+  bool gradient_in_pieces = false;
   Workspace forward = {};
   Workspace backward = {};
   Bytes parameter_gradients = {};
@@ -104,12 +109,18 @@ class Graph {
   // Parts of x that share its storage. Their gradients are tensors of their own, joined into one of x in backward.
   TensorId view(TensorId x, Size size);
   std::array<TensorId, 2> split(TensorId x, Size first, Size second);
+  std::array<TensorId, 3> split(TensorId x, Size first, Size second, Size third);
   // Python still holds these names here.
   void hold(std::initializer_list<TensorId> tensors);
   // Lives to the end of the block whoever reads it.
   void hold_to_end(TensorId t);
   // The last operation also saves this tensor.
   void save(TensorId tensor);
+  // And holds it beside what autograd saves: no checkpoint sees it there, and it goes with the whole graph, when
+  // backward has ended.
+  void pin(TensorId tensor);
+  // The caller holds it until backward has ended.
+  void keep(TensorId tensor);
   // Weight copies that autocast keeps until its context ends.
   void cache_weight_copy(Bytes bytes) { cached_weight_copies_ += bytes; }
 
@@ -128,6 +139,8 @@ class Graph {
 
  private:
   void used_by(TensorId t, std::int16_t op);
+  void save_in(Op& op, std::int16_t number, TensorId t);
+  TensorId part(TensorId x, Size size);
   static std::size_t index(TensorId t) { return static_cast<std::size_t>(t); }
   Polynomial total(const Workspace& workspace);
   SymbolTable widths_;
@@ -166,8 +179,9 @@ class Frontier {
 
 // What walking a block gives. Parameter gradients are counted apart because they outlive the block.
 struct BlockProfile {
-  Polynomial input;  // the residual stream that enters: what a checkpoint keeps
-  Polynomial saved;  // kept for backward when the block runs with gradients, the input included if it is saved
+  Polynomial input;   // the residual stream that enters: what a checkpoint keeps
+  Polynomial saved;   // kept for backward when the block runs with gradients, the input included if it is saved
+  Polynomial pinned;  // of it, what a checkpoint keeps all the same
   Frontier forward_without_grad;  // inside forward, nothing saved
   Frontier forward_with_grad;     // inside forward, saved tensors kept
   Frontier backward;              // inside backward, saved tensors and parameter gradients included
@@ -190,7 +204,7 @@ struct GradientPolicy {
 
 // What is alive inside a block at a moment, tensor by tensor (parameter gradients apart: see Moment).
 // after_backward: when the operation has run and what it alone needed has gone.
-enum class Phase : std::uint8_t { forward_without_grad, forward_with_grad, backward, after_backward, saved };
+enum class Phase : std::uint8_t { forward_without_grad, forward_with_grad, backward, after_backward, saved, pinned };
 struct LiveItem {
   Component component;
   Size size;
@@ -227,12 +241,14 @@ struct BlockContext {
   ElementType leftovers = ElementType::bf16;  // of embeddings, norms and the head
   ElementType gradients = ElementType::bf16;  // of parameter gradients
   bool quantized = false;                     // linear layers of the blocks hold a quantized weight
+  bool multiplies_int8 = false;               // and multiply it by inputs of 8 bits (LLM.int8)
   bool trains_base = false;
-  bool trains_leftovers = false;  // embedding, head and final norm
-  bool trains_norms = false;      // norms of the blocks
-  bool accumulates = false;       // parameter gradients are there already: new ones are added and dropped
-  bool drops_gradients = false;   // each is used up in backward, so that a tied table's waits for the second alone
-  bool gradient_enters = true;    // the block's input needs a gradient
+  bool trains_embedding = false;
+  bool trains_head = false;
+  bool trains_norms = false;
+  bool accumulates = false;        // parameter gradients are there already: new ones are added and dropped
+  bool uses_up_gradients = false;  // the optimizer does, in backward: a tied table's waits for the second one alone
+  bool gradient_enters = true;     // the block's input needs a gradient
   AttentionKernel attention = AttentionKernel::sdpa;
   AdapterSettings adapter;
 };

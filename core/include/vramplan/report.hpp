@@ -80,7 +80,8 @@ struct Report {
   std::vector<ComponentRow> beyond_allocated;
   std::vector<LayerRow> layer_rows;
   std::vector<TimelinePoint> timeline;
-  Bytes host_memory_per_node;
+  Bytes host_memory_per_node;                                // what is offloaded or paged
+  std::vector<std::pair<Component, Bytes>> host_components;  // of a node; they add up to it
   std::optional<Fit> fit;
   HardwareSuggestions systems;
   std::vector<Change> changes;

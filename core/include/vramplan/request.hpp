@@ -2,6 +2,7 @@
 // Optional fields that are absent take the framework's default in `resolve_defaults`; the report echoes the outcome.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -49,6 +50,17 @@ enum class Recompute : std::uint8_t { none, selective, full };
 enum class AttentionKernel : std::uint8_t { eager, sdpa, flash, flex };
 enum class CrossEntropy : std::uint8_t { full_logits, chunked, fused };
 enum class Kernels : std::uint8_t { eager, fused };
+// Where the log-probabilities come from that a policy is held to: a second model, the same one with its adapters off,
+// or a data set that holds them.
+enum class Reference : std::uint8_t { model, adapters_off, precomputed };
+// What PEFT trains beside the adapters, as a copy of its own (modules_to_save).
+enum class SavedModule : std::uint8_t { embedding, head };
+
+// Frameworks built on the Transformers Trainer and PEFT.
+[[nodiscard]] constexpr bool has_trainer(FrameworkId f) {
+  return f == FrameworkId::transformers || f == FrameworkId::liger || f == FrameworkId::unsloth ||
+         f == FrameworkId::deepspeed;
+}
 
 // Names, in order of the enumerators; used by the reader, the report and `catalogue()`.
 template <class Enum>
@@ -73,6 +85,15 @@ struct LoraChoice {
   std::int64_t rank = 16;
   std::vector<std::string> targets = {"all-linear"};  // all-linear, or names of modules (parameters.hpp)
   std::optional<double> dropout;                      // absent: the framework's default
+  std::vector<SavedModule> modules_to_save;
+  bool rslora = false;  // another scale of the update: no bytes
+};
+
+// The answers that a policy writes within a step.
+struct GenerationChoice {
+  std::int64_t completion_length = 256;     // tokens; trl/trainer/grpo_config.py, max_completion_length
+  double engine_share = 0;                  // of the card, reserved by an inference engine beside training; 0: none
+  std::optional<std::int64_t> generations;  // answers to one prompt
 };
 
 struct OffloadChoice {
@@ -81,10 +102,18 @@ struct OffloadChoice {
   bool activations = false;
 };
 
+// Of a framework: what it keeps in memory changes from release to release.
+struct Version {
+  std::int32_t major = 0;
+  std::int32_t minor = 0;
+  friend constexpr auto operator<=>(const Version&, const Version&) = default;
+};
+
 struct TrainingChoice {
   Objective objective = Objective::sft;
   Method method = Method::lora;
   FrameworkId framework = FrameworkId::transformers;
+  std::optional<Version> framework_version;  // absent: the newest that the planner knows
   Precision precision = Precision::bf16_amp;
   std::optional<WeightFormat> base_weights;
   OptimizerChoice optimizer;
@@ -96,14 +125,25 @@ struct TrainingChoice {
   bool packing = true;
   Recompute recompute = Recompute::full;
   AttentionKernel attention = AttentionKernel::sdpa;
-  CrossEntropy cross_entropy = CrossEntropy::full_logits;
-  Kernels kernels = Kernels::eager;
+  std::optional<CrossEntropy> cross_entropy;
+  std::optional<bool> logits_upcast;  // the loss raises full logits to FP32; absent: as the framework does
+  std::optional<Kernels> kernels;
   std::optional<bool> kbit_upcast;
   bool compile = false;
   std::optional<std::int64_t> trainable_layers;
   OffloadChoice offload;
+  std::optional<Reference> reference;          // absent after resolve_defaults: the objective compares with none
+  std::optional<GenerationChoice> generation;  // present after resolve_defaults where the objective generates
   std::optional<double> tokens;
 };
+
+[[nodiscard]] constexpr bool has_adapters(Method m) {
+  return m == Method::lora || m == Method::dora || m == Method::qlora;
+}
+// A preferred and a refused answer are two sequences.
+[[nodiscard]] constexpr std::int64_t sequences_per_sample(Objective o) {
+  return o == Objective::dpo || o == Objective::reward ? 2 : 1;
+}
 
 struct ModelOverrides {
   std::optional<Dim> num_hidden_layers{}, hidden_size{}, intermediate_size{}, num_attention_heads{},
@@ -135,6 +175,10 @@ struct HardwareChoice {
 struct LayoutChoice {
   std::int64_t dp = 1, zero = 0, tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1;
   bool sp = false;
+  // How fully sharded data parallelism runs; absent: as the framework does (sharding.hpp).
+  std::optional<std::int64_t> fsdp;  // 1: FullyShardedDataParallel, 2: fully_shard
+  std::optional<bool> reshard;       // a unit's weights go again after its forward
+  std::optional<bool> no_sync;       // gradients stay whole until the last pass of an accumulation
 };
 
 struct PlanRequest {
@@ -149,7 +193,8 @@ struct PlanRequest {
 // (not_supported; one table in request.cpp decides). Absent optional fields are never a problem.
 [[nodiscard]] Problems check_request(const PlanRequest& request);
 
-// The same request with the fields filled in that follow from others: base_weights, optimizer.states, kbit_upcast.
+// The same request with the fields filled in that follow from others: base_weights, optimizer.states, kbit_upcast,
+// cross_entropy, kernels.
 // What the visitor gave stays. `foreach` stays absent too: its default belongs to the framework.
 [[nodiscard]] PlanRequest resolve_defaults(PlanRequest request);
 
@@ -180,6 +225,8 @@ inline constexpr IntegerRange kMicroBatch{1, 65'536};
 inline constexpr IntegerRange kGlobalBatch{1, 16'777'216};
 inline constexpr IntegerRange kLoraRank{1, 65'536};
 inline constexpr IntegerRange kOptimizerRank{1, 65'536};
+inline constexpr IntegerRange kGenerations{1, 65'536};
+inline constexpr IntegerRange kFsdpVersion{1, 2};
 inline constexpr IntegerRange kGpuCount{1, 131'072};
 inline constexpr IntegerRange kParameters{1'000'000, 100'000'000'000'000};
 inline constexpr IntegerRange kLayers{1, 10'000};

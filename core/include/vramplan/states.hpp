@@ -10,6 +10,7 @@
 #include "vramplan/model.hpp"
 #include "vramplan/parameters.hpp"
 #include "vramplan/request.hpp"
+#include "vramplan/sharding.hpp"
 #include "vramplan/units.hpp"
 
 namespace vramplan {
@@ -20,6 +21,7 @@ struct TrainedTensor {
   Module module = Module::other;
   bool in_block = false;  // a weight of a layer that is not an adapter
   bool adapter = false;
+  bool copy = false;  // of a module, trained beside the frozen one
   Dim rows = 0, columns = 1;
   std::int64_t count = 1;  // equal ones
   [[nodiscard]] std::int64_t elements() const { return saturating_multiply(rows, columns); }
@@ -29,25 +31,39 @@ struct TrainedTensor {
 // Parameters counted by what training does to them. Made once for a model and a training choice.
 struct Inventory {
   Params total, active;
-  Params block_linear;                 // linear weights of the blocks: what a quantizer stores in few bits
-  Params leftovers;                    // embeddings, norms, biases, head, towers: never quantized
-  Params adapters;                     // low-rank matrices and DoRA magnitudes
-  Params trained_base;                 // of the base model
-  Params largest_layer;                // linear weights and the rest of the largest layer
+  Params block_linear;         // linear weights of the blocks (litgpt: the head too): what a quantizer stores in few bits
+  Params leftovers;            // embeddings, norms, biases, head, towers: never quantized
+  Params adapters;             // low-rank matrices and DoRA magnitudes
+  Params trained_base;         // of the base model
+  Params with_gradients;       // of the base model: what is trained, and what shares a flat parameter with it
+  Params copies;               // of the embedding or the head, trained beside the frozen ones
+  Params largest_trained;      // one tensor
+  Params largest_layer;        // linear weights and the rest of the largest layer
+  std::vector<Params> layers;  // of one layer of each group
+  Params largest_fetch;        // the largest module with parameters of its own in a layer; all experts are one
+  // Up to which size DeepSpeed keeps a tensor whole at stage 3, and the parameters of all such tensors.
+  Params persistent_size, persistent;
   Params outside_layers;               // embedding, head, final norm: the root unit of a sharded model
   Params attention_head;               // of a query matrix of width hidden size: what Adam-mini takes as one block
   std::vector<TrainedTensor> tensors;  // all that is trained, in the order of the model's parameters
   // Constants of the base weights' quantizer.
   std::int64_t absmax_blocks = 0;         // of 64 values
   std::int64_t absmax_second_blocks = 0;  // of 256 absmax values (double quantization)
+  Params largest_quantized;               // one matrix
   Params rows;                            // outputs of the quantized matrices (LLM.int8)
   std::int64_t gptq_groups = 0;           // of 128 inputs, times outputs
   Params columns;                         // inputs of the quantized matrices (GPTQ's g_idx)
-  [[nodiscard]] Params trained() const { return trained_base + adapters; }
+  [[nodiscard]] Params trained() const { return trained_base + adapters + copies; }
 };
 
 // Bit per Module that carries an adapter; 0 when the method has none, or when no target is a module of this model.
 [[nodiscard]] std::uint64_t adapter_targets(const TrainingChoice& training, const std::vector<ParameterGroup>& groups);
+// Whether the embedding or the head is trained: with the whole model, as a copy beside the adapters, or as a new head.
+[[nodiscard]] bool trains_outside(const TrainingChoice& training, Module module);
+// The tensors of the model that the objective runs: a reward model has one output in the place of the vocabulary
+// (transformers/modeling_layers.py, GenericForSequenceClassification).
+[[nodiscard]] std::vector<ParameterGroup> groups_for(const ModelArchitecture& model, Objective objective);
+// `groups`: those of groups_for.
 [[nodiscard]] Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& training,
                                        const std::vector<ParameterGroup>& groups);
 
@@ -62,15 +78,12 @@ struct StateTypes {
 };
 [[nodiscard]] StateTypes state_types(const TrainingChoice& training, const FrameworkSwitches& framework);
 
-// How many ranks share what.
-struct Sharding {
-  std::int64_t weights = 1, gradients = 1, optimizer = 1;
-};
-[[nodiscard]] Sharding sharding_of(const LayoutChoice& layout);
-
 // states/weights.cpp, states/quantizers.cpp
 void add_weights(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
                  const StateTypes& types, const Sharding& sharding);
+// A second model, frozen, of the same shape and base type.
+void add_reference_weights(Contributions& out, const Inventory& inventory, const StateTypes& types,
+                           const Sharding& sharding);
 void add_quantization_constants(Contributions& out, const Inventory& inventory, WeightFormat base,
                                 std::int64_t shared_by);
 [[nodiscard]] BlockFormat storage_of(WeightFormat format);
@@ -79,15 +92,42 @@ void add_quantization_constants(Contributions& out, const Inventory& inventory, 
 void add_master_weights(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
                         const StateTypes& types, const Sharding& sharding);
 
-// states/gradients.cpp: all gradients, as they are when backward has ended.
+// states/gradients.cpp: all gradients, as the optimizer finds them.
 void add_gradients(Contributions& out, const Inventory& inventory, const StateTypes& types, const Sharding& sharding);
+// The same as they are kept from one pass of an accumulation to the next; `unsharded`: type of gradients that have not
+// been reduced.
+void add_gradients_between_passes(Contributions& out, const Inventory& inventory, const StateTypes& types,
+                                  const Sharding& sharding, ElementType unsharded);
 
-// states/optimizers.cpp: what is in GPU memory; paged states are not.
-void add_optimizer_states(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
-                          const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding);
-// Of a step that updates all tensors after backward.
-void add_optimizer_temporaries(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
-                               const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding);
+// states/communication.cpp
+// Elements of DeepSpeed's buckets.
+struct ZeroSizes {
+  std::int64_t reduce_bucket = 0, prefetch_bucket = 0;
+};
+[[nodiscard]] ZeroSizes zero_sizes(const Sharding& sharding, Dim hidden_size);
+// Buffers that stay, those of a backward pass, and what reducing adds when all gradients are there.
+void add_standing_buffers(Contributions& out, const Inventory& inventory, const StateTypes& types,
+                          const Sharding& sharding, const ZeroSizes& sizes);
+void add_backward_buffers(Contributions& out, const Inventory& inventory, const StateTypes& types,
+                          const Sharding& sharding, const ZeroSizes& sizes);
+
+// states/host.cpp: what one rank keeps in host memory, activations apart.
+void add_host_memory(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
+                     const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding,
+                     bool accumulates);
+
+// states/optimizers.cpp: what an optimizer keeps and makes for all trained tensors, before ranks share it. Made once for a
+// run; only the ranks change with its size.
+struct OptimizerMemory {
+  Contributions states;      // in GPU memory; paged states are not
+  Contributions whole;       // states that each rank has for itself
+  Contributions temporaries;  // of a step that updates all tensors after backward
+};
+[[nodiscard]] OptimizerMemory optimizer_memory(const Inventory& inventory, const TrainingChoice& training,
+                                               const FrameworkSwitches& framework, const StateTypes& types);
+void add_optimizer_states(Contributions& out, const OptimizerMemory& memory, const Sharding& sharding);
+void add_optimizer_temporaries(Contributions& out, const OptimizerMemory& memory, const Inventory& inventory,
+                               const StateTypes& types, const Sharding& sharding);
 // Of a step that updates each tensor in backward: those of the largest tensor in a block, or of the largest outside.
 struct TensorUpdate {
   Bytes temporaries;

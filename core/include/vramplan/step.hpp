@@ -17,10 +17,12 @@
 namespace vramplan {
 
 enum class EventKind : std::uint8_t {
-  load,  // weights only, before the optimizer has states
+  load,        // weights only, before the optimizer has states
+  generation,  // the policy writes its answers
   forward_embedding,
   forward_block,
-  forward_head,  // final norm, logits, loss
+  forward_head,       // final norm, logits, loss
+  reference_forward,  // the same batch through the reference, without gradients
   backward_head,
   recompute_block,  // forward of a checkpointed block, again
   backward_block,
@@ -32,16 +34,9 @@ enum class EventKind : std::uint8_t {
 
 template <>
 struct EnumNames<EventKind> {
-  static constexpr Names<11> values = {"load",
-                                       "forward_embedding",
-                                       "forward_block",
-                                       "forward_head",
-                                       "backward_head",
-                                       "recompute_block",
-                                       "backward_block",
-                                       "backward_embedding",
-                                       "gradient_reduction",
-                                       "optimizer_step",
+  static constexpr Names<13> values = {"load",           "generation",         "forward_embedding",  "forward_block",
+                                       "forward_head",   "reference_forward",  "backward_head",      "recompute_block",
+                                       "backward_block", "backward_embedding", "gradient_reduction", "optimizer_step",
                                        "steady"};
 };
 static_assert(EnumNames<EventKind>::values[static_cast<std::size_t>(EventKind::steady)] == "steady");
@@ -71,10 +66,11 @@ struct Run {
 
 // What decides how the graphs of a run look, besides the model and the training. Runs of one form differ in sizes only.
 struct Form {
-  bool sharded = false;         // weights are divided over ranks
-  bool whole_gradients = true;  // each rank has them all
-  bool accumulates = false;     // gradients of earlier micro-batches are there already
-  Dim filled_windows = 0;       // attention windows that the sequence fills
+  Engine engine = Engine::ddp;
+  bool gathers = false;            // weights are divided over ranks
+  bool drops_gradients = false;    // new gradients of parameters are added to what is there, or leave, at once
+  bool uses_up_gradients = false;  // the optimizer does, in backward
+  Dim filled_windows = 0;          // attention windows that the sequence fills
   friend constexpr bool operator==(const Form&, const Form&) = default;
 };
 [[nodiscard]] Form form_of(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
@@ -85,7 +81,7 @@ struct WalkedGraph {
   Graph graph;
   BlockProfile profile;
   SymbolTable symbols{};
-  Bytes input{}, saved{};
+  Bytes input{}, saved{}, pinned{};
   Peak forward_without_grad{}, forward_with_grad{}, backward{};
 };
 
@@ -95,6 +91,7 @@ struct LayerStack {
   Dim count = 0;
   bool trained = true;  // gradients flow through it
   WalkedGraph block;
+  Params parameters;  // of one layer
 };
 
 class Step {
@@ -108,8 +105,9 @@ class Step {
   [[nodiscard]] std::vector<Event> events() const;
   // The most bytes alive while the event runs.
   [[nodiscard]] Bytes live(Event event) const;
-  // The event at which most is alive. Within a stack only the ends can be highest: what is alive changes by the same
-  // number of bytes from layer to layer.
+  // The event at which most is alive. Within a stack only the two layers at each end can be highest: what is alive
+  // changes by the same number of bytes from layer to layer, but the outermost have no neighbour to fetch or to wait
+  // for.
   [[nodiscard]] Event peak() const { return highest().event; }
   struct Highest {
     Event event;
@@ -123,9 +121,12 @@ class Step {
   [[nodiscard]] const std::vector<LayerStack>& stacks() const { return stacks_; }
   // What one layer of the stack keeps from its forward to its backward: its input, or all that it saves.
   [[nodiscard]] Bytes kept_per_layer(const LayerStack& stack) const;
+  // What the rank keeps in host memory.
+  [[nodiscard]] Contributions host_memory() const;
   [[nodiscard]] bool valid() const;
 
  private:
+  [[nodiscard]] Dim not_offloaded(Event event, const LayerStack& stack) const;
   void size_graphs();
   void fill_lists();
   // Calls visit(event) for the events among which the highest one is, of whatever batch and length.
@@ -134,9 +135,21 @@ class Step {
   template <class Sink>
   void describe(Event event, Sink& sink) const;
   template <class Sink>
+  void describe_generation(Sink& sink) const;
+  template <class Sink>
+  void describe_kept(Event event, Sink& sink) const;
+  template <class Sink>
   void describe_running(Event event, Sink& sink) const;
   template <class Sink>
+  void describe_unit_end(Sink& sink) const;
+  template <class Sink>
+  void describe_kept_logits(Sink& sink) const;
+  template <class Sink>
   void describe_sharded(Event event, Sink& sink) const;
+  template <class Sink>
+  void describe_fetched(Event event, Sink& sink) const;
+  template <class Sink>
+  void describe_communication(Event event, Sink& sink) const;
   template <class Sink>
   void describe_gradients(Event event, Sink& sink) const;
   template <class Sink>
@@ -144,14 +157,30 @@ class Step {
   template <class Sink>
   void describe_gradients_done(Event event, Sink& sink) const;
   [[nodiscard]] const LayerStack& stack_of(std::int32_t layer) const;
+  [[nodiscard]] const WalkedGraph& highest_of_reference() const;
+  [[nodiscard]] bool generates() const { return run_.training.generation.has_value(); }
+  [[nodiscard]] bool runs_reference() const { return !reference_.empty(); }
+  // DPO asks the reference when the policy has answered, all that it saved being there; GRPO asks it before.
+  [[nodiscard]] bool reference_runs_last() const { return run_.training.objective == Objective::dpo; }
+  [[nodiscard]] BatchSize batch() const;
+  [[nodiscard]] Dim checkpoints_on_gpu(Event event) const;
+  [[nodiscard]] Dim gathered_layers(const LayerStack& stack, Event event) const;
+  [[nodiscard]] Factor unit_of(Params elements) const;
+  // Micro-batches before the last leave whole gradients.
+  [[nodiscard]] bool keeps_whole() const { return run_.sharding.defers_reduction && run_.accumulation_steps > 1; }
   [[nodiscard]] bool checkpoints() const { return run_.training.recompute == Recompute::full; }
 
   Run run_;
-  Contributions weights_, states_, gradients_, temporaries_, others_;
-  Bytes weights_bytes_, states_bytes_, gradients_bytes_, temporaries_bytes_, others_bytes_;
+  // gradients_: as the optimizer finds them; kept_: as they are kept from pass to pass; buffers_: of backward
+  Contributions weights_, states_, gradients_, kept_, temporaries_, buffers_, others_;
+  Bytes master_weights_bytes_;  // of the states
+  Bytes weights_bytes_, states_bytes_, gradients_bytes_, kept_bytes_, temporaries_bytes_, buffers_bytes_, others_bytes_;
   WalkedGraph embedding_, head_;
   std::vector<LayerStack> stacks_;
+  std::vector<WalkedGraph> reference_;  // one layer of each group, and the head; empty: no reference runs
   Dim layers_ = 0;
+  OptimizerMemory optimizer_;
+  Dim reused_layers_ = 0;  // the last ones, which DeepSpeed keeps whole from forward to backward
   bool has_window_mask_ = false;
   std::int64_t stream_bytes_ = 0;  // of one element of the residual stream
 };

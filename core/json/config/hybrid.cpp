@@ -161,6 +161,7 @@ Mamba2 read_mamba2(ConfigFields& fields, Dim hidden, Dim default_inner) {
   mamba.groups = fields.size_or({"mamba_n_groups"}, limits::kHeads, 1);
   mamba.state_size = fields.size_or({"mamba_d_state"}, limits::kWidth, 256);
   mamba.conv_kernel = fields.size_or({"mamba_d_conv"}, limits::kWidth, 4);
+  mamba.chunk_size = fields.size_or({"mamba_chunk_size"}, limits::kWidth, 256);
   if (fields.flag_or({"mamba_proj_bias"}, false)) fields.not_supported({"mamba_proj_bias"}, "true");
   if (!fields.flag_or({"mamba_conv_bias"}, true)) fields.not_supported({"mamba_conv_bias"}, "false");
   if (fields.clean() && mamba.heads * mamba.head_dim != inner) fields.inconsistent({"mamba_n_heads"}, "mamba_d_head");

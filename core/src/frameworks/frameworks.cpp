@@ -2,17 +2,17 @@
 
 namespace vramplan {
 
-FrameworkSwitches switches_for(const TrainingChoice& training, bool sharded) {
+FrameworkSwitches switches_for(const TrainingChoice& training, const Sharding& sharding) {
   switch (training.framework) {
+    case FrameworkId::deepspeed: return deepspeed_switches(training, sharding);
+    case FrameworkId::litgpt: return litgpt_switches(training, sharding);
     case FrameworkId::torchtune: return torchtune_switches(training);
+    case FrameworkId::liger: return liger_switches(training, sharding);
+    case FrameworkId::unsloth: return unsloth_switches(training);
     // Frameworks that are not modelled are refused before (request.cpp).
     case FrameworkId::transformers:
-    case FrameworkId::liger:
-    case FrameworkId::unsloth:
-    case FrameworkId::litgpt:
-    case FrameworkId::deepspeed:
     case FrameworkId::torchtitan:
-    case FrameworkId::megatron: return transformers_switches(training, sharded);
+    case FrameworkId::megatron: return transformers_switches(training, sharding);
   }
   return {};
 }

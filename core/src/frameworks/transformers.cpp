@@ -3,30 +3,110 @@
 #include "frameworks.hpp"
 
 namespace vramplan {
+namespace {
 
-FrameworkSwitches transformers_switches(const TrainingChoice& t, bool sharded) {
+// The model's own loss upcasts all logits; FOAK's kernel (fms-acceleration) writes over an FP32 copy of them. Without
+// logits: FOAK's fused linear cross-entropy, an early Liger's; Liger's own; or TRL's, which is what its trainers do by
+// default since 1.16.
+void choose_loss(FrameworkSwitches& s, CrossEntropy choice, bool fused_kernels) {
+  if (choice == CrossEntropy::full_logits) {
+    s.loss = fused_kernels ? LossKind::fused_kernel : LossKind::upcast_full;
+  } else if (fused_kernels || choice == CrossEntropy::fused) {
+    s.loss = LossKind::fused_linear;
+    s.loss_chunk = fused_kernels ? LossChunk::upcast : LossChunk::in_type;
+    s.chunk_rule = ChunkRule::as_small_as_hidden;
+  } else {
+    s.loss = LossKind::tiled;
+    s.chunk_rule = ChunkRule::tile;
+  }
+}
+
+// What an absent version stands for: today's release; with fused kernels the one that fms-acceleration, whose kernels
+// they are, was published with (scripts/benchmarks/refs/requirements_liger.txt).
+Version release_of(const TrainingChoice& t) {
+  constexpr Version kToday{5, 24};
+  constexpr Version kFusedKernels{4, 45};
+  const bool foak = t.framework == FrameworkId::transformers && t.kernels == Kernels::fused;
+  return t.framework_version.value_or(foak ? kFusedKernels : kToday);
+}
+
+// TRL: reward_trainer.py scores sequences; dpo_trainer.py and grpo_trainer.py take log-probabilities of tokens, GRPO
+// only those of the completion and the token before it, at the temperature of sampling.
+void set_objective(FrameworkSwitches& s, const TrainingChoice& t) {
+  if (t.objective == Objective::reward) s.loss = LossKind::score;
+  if (t.objective != Objective::dpo && t.objective != Objective::grpo) return;
+  if (t.cross_entropy == CrossEntropy::full_logits) s.loss = LossKind::log_probs;
+  if (t.objective == Objective::dpo || !t.generation) return;
+  s.kept_logits = t.generation->completion_length + 1;
+  s.scales_logits = true;
+}
+
+// Up to 4.45 the models' own forward shifted the logits and overwrote them by their upcast; then ForCausalLMLoss
+// shifted them while the caller kept the 16-bit ones; since 4.49 it pads and moves the labels (loss/loss_utils.py).
+LabelShift label_shift(Version version) {
+  constexpr Version kLossFunctions{4, 46};
+  constexpr Version kMovedLabels{4, 49};
+  if (version >= kMovedLabels) return LabelShift::labels;
+  return version >= kLossFunctions ? LabelShift::logits : LabelShift::last_logits;
+}
+
+// repeat_kv before SDPA until 4.54 knew enable_gqa (integrations/sdpa_attention.py); before FlashAttention-2,
+// until 4.48 gave all models one attention, in Mistral's module and those made from it, which are the ones with a
+// window.
+KeyRepeats key_repeats(Version version) {
+  constexpr Version kGroupedSdpa{4, 54};
+  constexpr Version kOneAttention{4, 48};
+  return {version < kGroupedSdpa, version < kOneAttention};
+}
+
+// Checkpoints run the block without a graph the first time until 5.0 made the other kind the default
+// (modeling_utils.py, gradient_checkpointing_enable).
+bool reentrant_checkpoints(Version version) {
+  constexpr Version kNonReentrantByDefault{5, 0};
+  return version < kNonReentrantByDefault;
+}
+
+// The Trainer's default optimizer: multi-tensor kernels, and the fused one since 4.54 (training_args.py).
+bool foreach_by_default(Version version) {
+  constexpr Version kFusedByDefault{4, 54};
+  return version < kFusedByDefault;
+}
+
+}  // namespace
+
+void set_trainer_optimizers(FrameworkSwitches& s) {
+  s.hugging_face_optimizers = true;
+  s.fp32_embedding_states = true;  // trainer.py, create_optimizer: bitsandbytes' 8-bit optimizers only
+  s.torchao_block = 256;           // _get_torchao_optimizer: also for 4 bits
+}
+
+FrameworkSwitches transformers_switches(const TrainingChoice& t, const Sharding& sharding) {
   FrameworkSwitches s;
   s.source = "transformers";
-  const bool fused = t.kernels == Kernels::fused;  // Liger or FOAK kernels patched in
+  const Version release = release_of(t);
+  const bool fused = t.kernels == Kernels::fused;  // FOAK's kernels patched in
   s.norm = fused ? NormKernel::fused : NormKernel::composite;
   s.rotary = fused ? RotaryKernel::fused : RotaryKernel::composite;
   s.gated_mlp = GatedMlpKernel::composite;
-  const bool without_logits = t.cross_entropy != CrossEntropy::full_logits;
-  s.loss = without_logits ? LossKind::fused_linear : fused ? LossKind::fused_kernel : LossKind::upcast_full;
-  s.loss_chunks = without_logits ? 8 : 1;
+  // integrations/hub_kernels.py: the package's kernels where it is installed, else its own PyTorch code.
+  s.recurrence = fused ? RecurrenceKernel::fused : RecurrenceKernel::composite;
+  choose_loss(s, t.cross_entropy.value_or(CrossEntropy::full_logits), fused);
+  s.shift = label_shift(release);
+  s.key_repeats = key_repeats(release);
+  s.logits_upcast = t.logits_upcast.value_or(true);
+  set_objective(s, t);
+  s.reentrant_checkpoints = reentrant_checkpoints(release);
   s.autocast = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
   s.fp32_adapters = true;  // peft: autocast_adapter_dtype raises 16-bit adapters to FP32, whatever the precision
-  s.adapter_casts_input =
-      !(s.autocast && t.method == Method::qlora);  // peft/tuners/lora/bnb.py casts outside autocast only
-  s.quantized_output_follows_input = true;         // bitsandbytes/nn/modules.py, Linear4bit.forward
+  // peft/tuners/lora/bnb.py and gptq.py cast outside autocast only
+  s.adapter_casts_input = !(s.autocast && t.base_weights && is_quantized(*t.base_weights));
+  s.quantized_output_follows_input = true;  // bitsandbytes/nn/modules.py, Linear4bit.forward
   s.masks_sdpa_windows = true;
-  s.foreach_optimizer = t.optimizer.foreach.value_or(false);  // Trainer's default since 4.58 is the fused kernel
-  s.hugging_face_optimizers = true;
-  s.fp32_embedding_states = true;  // trainer.py, create_optimizer: bitsandbytes' 8-bit optimizers only
-  s.torchao_block = 256;           // trainer_optimizer.py, _get_torchao_optimizer: also for 4 bits
-  s.raises_leftovers = t.kbit_upcast.value_or(false) && !sharded;  // FSDP's mixed precision lowers them again
-  const bool adapters = !trains_all_weights(t.method) && t.method != Method::freeze;
-  s.keeps_stream_in_backward = sharded && adapters;
+  s.foreach_optimizer = t.optimizer.foreach.value_or(foreach_by_default(release));
+  set_trainer_optimizers(s);
+  s.raises_leftovers = t.kbit_upcast.value_or(false) && !sharding.gathers;  // FSDP's mixed precision lowers them again
+  s.raises_trained = sharding.is_fsdp() && s.autocast && trains_all_weights(t.method);
+  s.keeps_stream_in_backward = sharding.gathers && sharding.engine == Engine::fsdp1 && has_adapters(t.method);
   return s;
 }
 

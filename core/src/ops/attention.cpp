@@ -13,8 +13,9 @@ ElementType wider(ElementType a, ElementType b) { return bytes_per_element(a) >=
 TensorId rotary(Graph& g, const BlockContext& c, TensorId x) {
   const Size size = g.at(x).size;
   if (c.framework.rotary == RotaryKernel::fused) return x;
-  const ElementType type =
-      c.framework.rotary == RotaryKernel::composite_fp32 ? ElementType::fp32 : wider(size.type, c.residual);
+  if (c.framework.rotary == RotaryKernel::fused_forward) return g.view(x, size);
+  const bool in_fp32 = c.framework.rotary != RotaryKernel::composite;
+  const ElementType type = in_fp32 ? ElementType::fp32 : wider(size.type, c.residual);
   const TensorId straight = g.apply({x}, size.as(type), kAttention);
   const TensorId turned = g.apply({x}, size, kAttention,
                                   {.forward = {Component::working_memory, {size.halved()}},
@@ -22,7 +23,8 @@ TensorId rotary(Graph& g, const BlockContext& c, TensorId x) {
   const TensorId turned_sin = g.apply({turned}, size.as(type), kAttention);
   g.hold({turned});
   const TensorId rotated = add(g, straight, turned_sin);
-  return c.framework.rotary == RotaryKernel::composite_fp32 ? cast(g, rotated, size.type, kAttention) : rotated;
+  const TensorId lowered = in_fp32 ? cast(g, rotated, size.type, kAttention) : rotated;
+  return c.framework.rotary == RotaryKernel::composite_joined ? copy(g, lowered) : lowered;
 }
 
 // Scores, softmax in FP32 and probabilities in memory, batch x heads x queries x keys each.
@@ -71,8 +73,10 @@ Workspace flash_backward(const Graph& g, const Heads& in) {
 }
 
 TensorId flash_kernel(Graph& g, const BlockContext& c, Heads in) {
+  // FlashAttention takes 16 bits only; torch's kernels take FP32 as well where no autocast lowers it.
+  const bool lowers = c.framework.autocast || c.attention == AttentionKernel::flash;
   const auto ready = [&](TensorId x) {
-    return g.at(x).size.type == ElementType::fp32 ? cast(g, x, c.compute, kAttention) : x;
+    return lowers && g.at(x).size.type == ElementType::fp32 ? cast(g, x, c.compute, kAttention) : x;
   };
   in.q = ready(in.q);
   in.k = ready(in.k);
@@ -92,7 +96,18 @@ struct Projected {
   TensorId q, k, v;
 };
 
+// litgpt's CausalSelfAttention: views of one projection, copied out where query heads share keys and values, which are
+// then repeated for each.
+Projected project_fused(Graph& g, const BlockContext& c, TensorId x, const Attention& a) {
+  const TensorId qkv = fused_qkv(g, c, x, a.qkv_bias);
+  const auto part = [&](Symbol width) { return token_size({width}, g.at(qkv).size.type); };
+  const auto [q, k, v] = g.split(qkv, part(Symbol::q), part(Symbol::kv), part(Symbol::v));
+  if (a.kv_heads == a.heads) return {q, k, v};
+  return {copy(g, q), g.apply({k}, part(Symbol::q), kAttention), g.apply({v}, part(Symbol::av), kAttention)};
+}
+
 Projected project(Graph& g, const BlockContext& c, TensorId x, const Attention& a) {
+  if (c.framework.fuses_qkv) return project_fused(g, c, x, a);
   const Width h{Symbol::h};
   if (a.fused_qkv) {  // q, k and v are views of one tensor
     const TensorId qkv = linear(g, c, x, {.module = Module::qkv, .in = h, .out = {Symbol::qkv}, .bias = a.qkv_bias});
@@ -102,11 +117,18 @@ Projected project(Graph& g, const BlockContext& c, TensorId x, const Attention& 
     return {part(Symbol::q), part(Symbol::kv), part(Symbol::v)};
   }
   const bool doubled = a.output_gate == OutputGate::doubled_query;
+  const Linear q{.module = Module::q, .in = h, .out = {Symbol::q, doubled ? 2 : 1}, .bias = a.qkv_bias};
+  const Linear k{.module = Module::k, .in = h, .out = {Symbol::kv}, .bias = a.qkv_bias};
+  const Linear v{.module = Module::v, .in = h, .out = {Symbol::v}, .bias = a.qkv_bias};
+  if (!doubled && !a.k_is_v && fuses(c, {q, k, v})) {
+    const auto [fused_q, fused_k, fused_v] = fused_qkv(g, c, x, {q, k, v});
+    return {fused_q, fused_k, fused_v};
+  }
   Projected p{};
-  p.q = linear(g, c, x, {.module = Module::q, .in = h, .out = {Symbol::q, doubled ? 2 : 1}, .bias = a.qkv_bias});
+  p.q = linear(g, c, x, q);
   if (doubled) p.q = g.apply({p.q}, token_size({Symbol::q}, g.at(p.q).size.type), kAttention);
-  p.k = linear(g, c, x, {.module = Module::k, .in = h, .out = {Symbol::kv}, .bias = a.qkv_bias});
-  p.v = a.k_is_v ? p.k : linear(g, c, x, {.module = Module::v, .in = h, .out = {Symbol::v}, .bias = a.qkv_bias});
+  p.k = linear(g, c, x, k);
+  p.v = a.k_is_v ? p.k : linear(g, c, x, v);
   return p;
 }
 
@@ -132,6 +154,18 @@ TensorId attention_kernel(Graph& g, const BlockContext& c, Heads heads) {
 
 namespace {
 
+// Kernels that do not take grouped heads get keys and values for every query head.
+bool repeats_keys(const BlockContext& c, const Attention& a) {
+  const KeyRepeats& repeats = c.framework.key_repeats;
+  switch (c.attention) {
+    case AttentionKernel::sdpa: return repeats.sdpa || masks_window(c, a);
+    case AttentionKernel::flash: return repeats.flash_with_window && a.window > 0;
+    case AttentionKernel::eager:  // the kernel itself does
+    case AttentionKernel::flex: break;
+  }
+  return false;
+}
+
 // Keys or values copied for every query head.
 TensorId for_every_head(Graph& g, TensorId x, Symbol width) {
   return g.apply({x}, token_size({width}, g.at(x).size.type), kAttention);
@@ -149,17 +183,20 @@ TensorId attention(Graph& g, const BlockContext& c, TensorId x, const Attention&
     p.q = rotary(g, c, p.q);
     p.k = rotary(g, c, p.k);
   }
-  const bool masked = masks_window(c, a);
-  const bool grouped = a.kv_heads < a.heads;
-  if (masked && grouped) {
+  const bool grouped = a.kv_heads < a.heads && !c.framework.fuses_qkv;
+  const bool repeats = grouped && repeats_keys(c, a);
+  if (repeats) {
     p.k = for_every_head(g, p.k, Symbol::q);
     p.v = for_every_head(g, p.v, Symbol::av);
   }
-  const TensorId out = attention_kernel(g, c, {p.q, p.k, p.v, {Symbol::av}, grouped && !masked, a.softcap});
-  const bool joins =
-      a.partial_rotary && c.attention != AttentionKernel::eager && c.framework.rotary == RotaryKernel::composite;
+  const TensorId out = attention_kernel(g, c, {p.q, p.k, p.v, {Symbol::av}, grouped && !repeats, a.softcap});
+  // The fused kernel answers in the layout of its queries: joined parts lie head by head.
+  const bool joined = c.framework.rotary == RotaryKernel::composite_joined ||
+                      (a.partial_rotary && c.framework.rotary == RotaryKernel::composite);
+  const bool joins = joined && c.attention != AttentionKernel::eager;
   const TensorId gated = gate_output(g, c, x, joins ? copy(g, out) : out, a.output_gate);
-  return linear(g, c, gated, {.module = Module::o, .in = {Symbol::av}, .out = {Symbol::h}, .bias = a.o_bias});
+  const Linear o{.module = Module::o, .in = {Symbol::av}, .out = {Symbol::h}, .bias = a.o_bias};
+  return fuses(c, {o}) ? fused_output(g, c, gated, o) : linear(g, c, gated, o);
 }
 
 }  // namespace vramplan::ops

@@ -8,13 +8,6 @@ namespace {
 
 using namespace ops;
 
-TensorId mix(Graph& g, const BlockContext& c, TensorId x, const Mixer& mixer) {
-  if (const auto* a = std::get_if<Attention>(&mixer)) return attention(g, c, x, *a);
-  if (const auto* a = std::get_if<LatentAttention>(&mixer)) return latent_attention(g, c, x, *a);
-  if (const auto* a = std::get_if<CompressedAttention>(&mixer)) return compressed_attention(g, c, x, *a);
-  return state_space(g, c, x, mixer);
-}
-
 TensorId feed_forward(Graph& g, const BlockContext& c, TensorId x, const Mlp& mlp) {
   if (const auto* dense = std::get_if<DenseMlp>(&mlp)) return dense_mlp(g, c, x, *dense);
   return moe_mlp(g, c, x, std::get<MoeMlp>(mlp));

@@ -26,9 +26,11 @@ struct Linear {
   Component component = Component::activations_attention;
 };
 
+// A chunk of the loss takes tokens of the whole batch; everything else is so many tokens a sequence.
 [[nodiscard]] constexpr Size token_size(Width width, ElementType type, Symbol per_token = Symbol::one,
                                         Symbol tokens = Symbol::s) {
-  return Size{{Symbol::b, tokens, per_token, width.symbol}, width.multiplier, type};
+  const Symbol sequences = tokens == Symbol::sc ? Symbol::one : Symbol::b;
+  return Size{{sequences, tokens, per_token, width.symbol}, width.multiplier, type};
 }
 
 // primitives.cpp
@@ -39,22 +41,37 @@ struct Linear {
 [[nodiscard]] TensorId scale(Graph& g, TensorId x);                       // by a number: saves nothing
 [[nodiscard]] TensorId copy(Graph& g, TensorId x);                        // contiguous(), clone(): saves nothing
 [[nodiscard]] TensorId unary(Graph& g, TensorId x, Component component);  // saves its input
-[[nodiscard]] TensorId activation(Graph& g, TensorId x, Activation kind, Component component);
+[[nodiscard]] TensorId activation(Graph& g, const BlockContext& c, TensorId x, Activation kind, Component component);
 [[nodiscard]] TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w);
 [[nodiscard]] TensorId autocast_copy(Graph& g, const BlockContext& c, const Size& weight, bool trains);
 void add_parameter_gradient(const Graph& g, const BlockContext& c, const Size& parameter, OpTraits& traits);
 
+// The gate's activation times up: one kernel where the framework has one for it.
+[[nodiscard]] bool has_gated_kernel(const BlockContext& c, Activation kind);
+[[nodiscard]] TensorId gated_kernel(Graph& g, TensorId gate, TensorId up, Component component);
+
+// fused_adapter.cpp: adapted linear layers as one autograd function each.
+[[nodiscard]] bool fuses(const BlockContext& c, std::initializer_list<Linear> layers);
+[[nodiscard]] std::array<TensorId, 3> fused_qkv(Graph& g, const BlockContext& c, TensorId x,
+                                                const std::array<Linear, 3>& qkv);
+[[nodiscard]] TensorId fused_gated_mlp(Graph& g, const BlockContext& c, TensorId x, const Linear& gate,
+                                       const Linear& up, const Linear& down);
+[[nodiscard]] TensorId fused_output(Graph& g, const BlockContext& c, TensorId x, const Linear& w);
+
 // adapter.cpp: what an adapter adds to `base`, the output of its linear layer.
 [[nodiscard]] TensorId adapter(Graph& g, const BlockContext& c, TensorId x, TensorId base, const Linear& w);
+// One linear for q, k and v with the adapters of each (litgpt's LoRAQKVLinear).
+[[nodiscard]] TensorId fused_qkv(Graph& g, const BlockContext& c, TensorId x, bool bias);
 
 // norm.cpp: over a width, or over each of `rows` parts of it (a norm per head).
 [[nodiscard]] TensorId norm(Graph& g, const BlockContext& c, TensorId x, Width width, Symbol rows = Symbol::one);
 
-// attention.cpp, latent_attention.cpp, state_space.cpp: one mixer on the normed stream.
+// mixer.cpp: one mixer on the normed stream.
+[[nodiscard]] TensorId mix(Graph& g, const BlockContext& c, TensorId x, const Mixer& mixer);
+// attention.cpp, latent_attention.cpp; the recurrent ones are in recurrent.hpp.
 [[nodiscard]] TensorId attention(Graph& g, const BlockContext& c, TensorId x, const Attention& a);
 [[nodiscard]] TensorId latent_attention(Graph& g, const BlockContext& c, TensorId x, const LatentAttention& a);
 [[nodiscard]] TensorId compressed_attention(Graph& g, const BlockContext& c, TensorId x, const CompressedAttention& a);
-[[nodiscard]] TensorId state_space(Graph& g, const BlockContext& c, TensorId x, const Mixer& mixer);
 // The kernel in the middle of every attention: q [b, s, heads x qk], k, v -> [b, s, heads x v].
 struct Heads {
   TensorId q, k, v;

@@ -46,7 +46,7 @@ class ForwardWalk {
     const auto t = static_cast<std::size_t>(id);
     const Tensor& tensor = graph_.tensors()[t];
     if (!alive_[t] || tensor.last_use > static_cast<std::int16_t>(i)) return;
-    if (with_grad_ && tensor.first_save >= 0) return;
+    if (tensor.pinned || (with_grad_ && tensor.first_save >= 0)) return;
     alive_[t] = false;
     if (!tensor.external) live_ -= tensor.bytes;
   }
@@ -74,9 +74,11 @@ class BackwardWalk {
     const Op& op = graph_.ops()[i];
     active_ = receives_gradient(op);
     if (!active_) return live_;
+    if (op.saves_gradients) release_saved(op);
     live_.coefficient[static_cast<std::size_t>(Product::one)] += op.parameter_gradients.value;
     parameter_gradients_ += op.parameter_gradients;
     all_parameter_gradients_ += op.parameter_gradients;
+    for (std::size_t k = 0; k < op.output_count && op.gradient_in_pieces; ++k) release(op.outputs[k]);
     const std::int16_t passed = op.passes_gradient ? gradient_of_[at(op.outputs[0])] : kNone;
     for (std::size_t k = 0; k < op.input_count; ++k) {
       const TensorId id = op.inputs[k];
@@ -135,6 +137,13 @@ class BackwardWalk {
       if (gradient_of_[at(op.outputs[k])] != kNone) return true;
     }
     return false;
+  }
+  void release_saved(const Op& op) {
+    for (std::size_t k = 0; k < op.saved_count; ++k) {
+      const auto t = at(op.saved[k]);
+      if (saved_[t]) live_ -= graph_.tensors()[t].bytes;
+      saved_[t] = false;
+    }
   }
   std::int16_t make(TensorId id) {
     const auto g = storage_count_++;
@@ -262,7 +271,7 @@ TensorId Graph::tensor(Size size, Component component, bool requires_grad) {
     overflowed_ = true;
     return static_cast<TensorId>(kMaxTensors - 1);
   }
-  tensors_.push_back({size, polynomial(size), component, requires_grad, false, kNoTensor, -1, -1});
+  tensors_.push_back({size, polynomial(size), component, requires_grad, false, false, kNoTensor, -1, -1});
   return static_cast<TensorId>(tensors_.size() - 1);
 }
 
@@ -307,6 +316,8 @@ void Graph::run(std::initializer_list<TensorId> inputs, std::initializer_list<Te
   if (!needs_backward) return;
   op.passes_gradient = traits.passes_gradient;
   op.gradient_in_place = traits.gradient_in_place;
+  op.saves_gradients = traits.saves_gradients;
+  op.gradient_in_pieces = traits.gradient_in_pieces;
   op.backward = traits.backward;
   op.backward_bytes = total(op.backward);
   op.parameter_gradients = traits.parameter_gradients;
@@ -321,33 +332,50 @@ void Graph::used_by(TensorId t, std::int16_t op) {
   }
 }
 
-void Graph::save(TensorId t) {
+void Graph::save_in(Op& op, std::int16_t number, TensorId t) {
   while (at(t).base != kNoTensor) t = at(t).base;
-  Op& op = ops_.back();
   if (op.saved_count == Op::kMaxSaved) {
     overflowed_ = true;
     return;
   }
   op.saved[op.saved_count++] = t;
   std::int16_t& first = tensors_[index(t)].first_save;
-  if (first < 0) first = static_cast<std::int16_t>(ops_.size() - 1);
+  if (first < 0 || first > number) first = number;
+}
+
+void Graph::save(TensorId t) { save_in(ops_.back(), static_cast<std::int16_t>(ops_.size() - 1), t); }
+
+// Backward ends with the first operation.
+void Graph::keep(TensorId t) { save_in(ops_.front(), 0, t); }
+
+TensorId Graph::part(TensorId x, Size size) {
+  const TensorId t = external(size, at(x).component, at(x).requires_grad);
+  tensors_[index(t)].base = x;
+  return t;
+}
+
+void Graph::pin(TensorId t) {
+  save(t);
+  while (at(t).base != kNoTensor) t = at(t).base;
+  tensors_[index(t)].pinned = true;
 }
 
 TensorId Graph::view(TensorId x, Size size) {
-  const TensorId part = external(size, at(x).component, at(x).requires_grad);
-  run({x}, {part}, {});
-  tensors_[index(part)].base = x;
-  return part;
+  const TensorId t = part(x, size);
+  run({x}, {t}, {});
+  return t;
 }
 
 std::array<TensorId, 2> Graph::split(TensorId x, Size first, Size second) {
-  const bool requires_grad = at(x).requires_grad;
-  const TensorId a = external(first, at(x).component, requires_grad);
-  const TensorId b = external(second, at(x).component, requires_grad);
-  run({x}, {a, b}, {});
-  tensors_[index(a)].base = x;
-  tensors_[index(b)].base = x;
-  return {a, b};
+  const std::array<TensorId, 2> parts{part(x, first), part(x, second)};
+  run({x}, {parts[0], parts[1]}, {});
+  return parts;
+}
+
+std::array<TensorId, 3> Graph::split(TensorId x, Size first, Size second, Size third) {
+  const std::array<TensorId, 3> parts{part(x, first), part(x, second), part(x, third)};
+  run({x}, {parts[0], parts[1], parts[2]}, {});
+  return parts;
 }
 
 void Graph::hold_to_end(TensorId t) { tensors_[index(t)].last_use = kEndOfBlock; }
@@ -391,6 +419,7 @@ BlockProfile profile(const Graph& graph, const GradientPolicy& policy) {
   result.forward_with_grad = forward_frontier(graph, true);
   for (const Tensor& t : graph.tensors()) {
     if (t.first_save >= 0 && !t.external) result.saved += t.bytes;
+    if (t.pinned && !t.external) result.pinned += t.bytes;
   }
   BackwardWalk walk(graph);
   for (std::size_t i = graph.ops().size(); i-- > 0;) {
@@ -420,7 +449,7 @@ void collect_forward(const Graph& graph, bool with_grad, std::size_t last, LiveS
   for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
     const Tensor& tensor = graph.tensors()[t];
     if (!walk.alive(t) || tensor.external) continue;
-    const bool kept = with_grad && tensor.first_save >= 0;
+    const bool kept = tensor.pinned || (with_grad && tensor.first_save >= 0);
     set.add(kept ? tensor.component : Component::working_memory, tensor.size);
   }
   add_workspace(set, graph.ops()[last].forward);
@@ -452,6 +481,11 @@ LiveSet live_at(const Graph& graph, Phase phase, std::int32_t op) {
     case Phase::saved:
       for (const Tensor& t : graph.tensors()) {
         if (t.first_save >= 0 && !t.external) set.add(t.component, t.size);
+      }
+      break;
+    case Phase::pinned:
+      for (const Tensor& t : graph.tensors()) {
+        if (t.pinned && !t.external) set.add(t.component, t.size);
       }
       break;
   }

@@ -42,9 +42,9 @@ TensorId expert_mlp(Graph& g, const BlockContext& c, TensorId gathered, const Mo
   if (mlp.gated) {
     const Size half = token_size({Symbol::fe}, g.at(entered).size.type, Symbol::t);
     const auto [gate, up] = g.split(entered, half, half);
-    inner = multiply(g, activation(g, gate, mlp.activation, kMoe), up, kMoe);
+    inner = multiply(g, activation(g, c, gate, mlp.activation, kMoe), up, kMoe);
   } else {
-    inner = activation(g, entered, mlp.activation, kMoe);
+    inner = activation(g, c, entered, mlp.activation, kMoe);
   }
   return linear(g, c, inner, expert(Module::down, {Symbol::fe}, m));
 }
@@ -53,7 +53,7 @@ TensorId shared_mlp(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& m
   const Width h{Symbol::h};
   const Width fs{Symbol::fs};
   const TensorId gate = linear(g, c, x, {.module = Module::shared_gate, .in = h, .out = fs, .component = kMoe});
-  const TensorId acted = activation(g, gate, mlp.activation, kMoe);
+  const TensorId acted = activation(g, c, gate, mlp.activation, kMoe);
   const TensorId up = linear(g, c, x, {.module = Module::shared_up, .in = h, .out = fs, .component = kMoe});
   const TensorId out = linear(g, c, multiply(g, acted, up, kMoe),
                               {.module = Module::shared_down, .in = fs, .out = h, .component = kMoe});

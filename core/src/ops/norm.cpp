@@ -20,11 +20,20 @@ Bytes norm_gradients(const Graph& g, const BlockContext& c, Width width) {
 }
 
 // One kernel that keeps its input and a statistic a row: native LayerNorm, fused RMSNorm.
-TensorId fused(Graph& g, const BlockContext& c, TensorId x, Width width, Size statistics, ElementType out) {
+TensorId fused(Graph& g, const BlockContext& c, TensorId x, Width width, Size statistics, bool in_place = false) {
   const TensorId row = g.tensor(statistics, kNorm, false);
-  const TensorId y = g.tensor(token_size(width, out), kNorm, g.at(x).requires_grad || trains_norms(c));
-  g.run({x}, {y, row}, {.saves = {x, row}, .parameter_gradients = norm_gradients(g, c, width)});
+  const Size size = token_size(width, g.at(x).size.type);
+  const TensorId y = g.tensor(size, kNorm, g.at(x).requires_grad || trains_norms(c));
+  g.run({x}, {y, row},
+        {.saves = {x, row}, .passes_gradient = in_place, .parameter_gradients = norm_gradients(g, c, width)});
   return y;
+}
+
+// The gradient of what a norm makes can be overwritten when a linear layer made it: not after the branch, where the
+// residual stream shares it. Norms that scale by 1 + weight never do (Gemma's in Unsloth, Qwen3-Next's in Liger; of
+// Liger's only the first Gemma's does).
+bool writes_over_gradient(const BlockContext& c) {
+  return c.model->norm_placement == NormPlacement::pre && !c.model->norm.unit_offset;
 }
 
 // x32 = x.float(); r = rsqrt(mean(x32^2)); n = x32 * r; y = weight * n
@@ -57,9 +66,10 @@ TensorId norm(Graph& g, const BlockContext& c, TensorId x, Width width, Symbol r
   const Norm& shape = c.model->norm;
   if (shape.type == NormType::layer) {  // autocast runs layer_norm in FP32
     const TensorId in = c.framework.autocast ? cast(g, x, ElementType::fp32, kNorm) : x;
-    return fused(g, c, in, width, row_statistic(rows, 2), g.at(in).size.type);
+    return fused(g, c, in, width, row_statistic(rows, 2));
   }
-  if (c.framework.norm == NormKernel::fused) return fused(g, c, x, width, row_statistic(rows, 1), g.at(x).size.type);
+  if (c.framework.norm == NormKernel::fused)
+    return fused(g, c, x, width, row_statistic(rows, 1), writes_over_gradient(c));
   return composite_rms(g, c, x, width, rows);
 }
 

@@ -50,16 +50,16 @@ TensorId gelu_new(Graph& g, TensorId x, Component component) {
 
 }  // namespace
 
-TensorId activation(Graph& g, TensorId x, Activation kind, Component component) {
+TensorId activation(Graph& g, const BlockContext& c, TensorId x, Activation kind, Component component) {
   switch (kind) {
-    case Activation::gelu_new: return gelu_new(g, x, component);
+    case Activation::gelu_new: return c.framework.native_gelu ? unary(g, x, component) : gelu_new(g, x, component);
     case Activation::relu: {  // saves its result, not its input
       const TensorId out = g.apply({x}, g.at(x).size, component);
       g.save(out);
       return out;
     }
     case Activation::relu2: {
-      const TensorId out = activation(g, x, Activation::relu, component);
+      const TensorId out = activation(g, c, x, Activation::relu, component);
       return unary(g, out, component);
     }
     case Activation::silu:
@@ -81,19 +81,25 @@ Size working_weight_size(const Linear& w, ElementType type) {
   return Size{{Symbol::one, w.in.symbol, w.out.symbol, Symbol::one}, w.in.multiplier * w.out.multiplier, type};
 }
 
-Workspace dequantized(const Linear& w, ElementType type) {
-  return {Component::dequantized_weights, {working_weight_size(w, type)}};
+Workspace dequantized(const BlockContext& c, const Linear& w) {
+  Workspace workspace(Component::dequantized_weights, {working_weight_size(w, c.compute)});
+  if (c.framework.dequantizes_through_fp16 && c.compute != ElementType::fp16) {
+    workspace.add(working_weight_size(w, ElementType::fp16));
+  }
+  return workspace;
 }
 
 Polynomial matrix_flops(Graph& g, const Linear& w) {
-  const Size tokens{{Symbol::b, w.tokens, w.per_token, Symbol::one}, 1, ElementType::int8};
+  const Size tokens = token_size({Symbol::one}, ElementType::int8, w.per_token, w.tokens);
   const Size weight = working_weight_size(w, ElementType::int8);
   return g.polynomial(tokens) * g.size_in_bytes(weight).value * 2;
 }
 
-bool is_quantized(const BlockContext& c, const Linear& w) { return c.quantized && w.quantizable; }
+bool is_quantized(const BlockContext& c, const Linear& w) {
+  return c.quantized && (w.quantizable || (w.module == Module::head && c.framework.quantizes_head));
+}
 bool trains_weight(const BlockContext& c, const Linear& w) {
-  return !is_quantized(c, w) && (w.leftover ? c.trains_leftovers : c.trains_base);
+  return !is_quantized(c, w) && (w.leftover ? c.trains_head : c.trains_base);
 }
 ElementType stored_type(const BlockContext& c, const Linear& w) { return w.leftover ? c.leftovers : c.weights; }
 
@@ -104,7 +110,7 @@ void add_parameter_gradient(const Graph& g, const BlockContext& c, const Size& p
   if (c.accumulates) {
     traits.backward.add(parameter);
   } else {
-    traits.parameter_gradients = g.size_in_bytes(parameter);
+    traits.parameter_gradients += g.size_in_bytes(parameter);
   }
 }
 
@@ -122,7 +128,40 @@ TensorId autocast_copy(Graph& g, const BlockContext& c, const Size& weight, bool
   return copied;
 }
 
+namespace {
+
+// bitsandbytes/autograd/_functions.py, MatMul8bitLt, with a frozen weight. The input is rounded to 8 bits by way of
+// FP16, where its absolute values and a mask find the outliers; the product is summed in 32 bits and scaled into FP16;
+// autocast reaches none of it. The node holds the input itself; backward multiplies by the weight in the input's type.
+TensorId int8_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
+  const Size in = g.at(x).size;
+  const bool half = in.type == ElementType::fp16;
+  Workspace rounding{Component::working_memory, {in.as(ElementType::fp16), in.as(ElementType::bool8)}};
+  if (!half) rounding.add(in.as(ElementType::fp16));
+  const TensorId rounded = g.tensor(in.as(ElementType::int8), w.component, false);
+  g.run({x}, {rounded}, {.forward = rounding});
+  const Size size = token_size(w.out, in.type, w.per_token, w.tokens);
+  Workspace scaling{Component::working_memory, {size.as(ElementType::fp32)}};  // four bytes: INT32
+  if (!half) scaling.add(size.as(ElementType::fp16));
+  const bool differentiable = g.at(x).requires_grad;
+  const TensorId out = g.tensor(size, w.component, differentiable);
+  g.run({x, rounded}, {out},
+        {.forward = scaling,
+         .backward = {Component::dequantized_weights, {working_weight_size(w, in.type)}},
+         .flops = matrix_flops(g, w)});
+  if (differentiable && c.framework.reentrant_checkpoints) g.save(x);
+  if (differentiable && !c.framework.reentrant_checkpoints) g.pin(x);
+  return out;
+}
+
+TensorId with_adapter(Graph& g, const BlockContext& c, TensorId x, TensorId base, const Linear& w) {
+  return c.adapter.on(w.module) && w.quantizable ? adapter(g, c, x, base, w) : base;
+}
+
+}  // namespace
+
 TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
+  if (c.multiplies_int8 && is_quantized(c, w)) return with_adapter(g, c, x, int8_linear(g, c, x, w), w);
   const ElementType entered = g.at(x).size.type;
   const bool quantized = is_quantized(c, w);
   const bool trains = trains_weight(c, w);
@@ -136,9 +175,11 @@ TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
 
   OpTraits traits;
   traits.flops = matrix_flops(g, w);
-  if (quantized) traits.forward = dequantized(w, c.compute);
-  if (quantized && input_needs_gradient) traits.backward = dequantized(w, c.compute);
-  if (trains && !casts) add_parameter_gradient(g, c, weight_size(w, c.gradients), traits);
+  if (quantized) traits.forward = dequantized(c, w);
+  if (quantized && input_needs_gradient) traits.backward = dequantized(c, w);
+  if (trains && !casts) {
+    add_parameter_gradient(g, c, weight_size(w, w.leftover ? c.leftovers : c.gradients), traits);
+  }
   const Size size = token_size(w.out, g.at(in).size.type, w.per_token, w.tokens);
   const TensorId out = g.tensor(size, w.component, input_needs_gradient || trains);
   if (casts) {
@@ -147,11 +188,11 @@ TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
   } else {
     g.run({in}, {out}, traits);
   }
-  if (trains) g.save(in);
+  const bool keeps = quantized && input_needs_gradient && c.framework.quantized_keeps_input;
+  if (trains || keeps) g.save(in);
   TensorId result = out;
   if (quantized && c.framework.quantized_output_follows_input) result = cast(g, out, entered, w.component);
-  if (c.adapter.on(w.module) && w.quantizable) result = adapter(g, c, x, result, w);
-  return result;
+  return with_adapter(g, c, x, result, w);
 }
 
 }  // namespace vramplan::ops

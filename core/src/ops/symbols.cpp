@@ -1,10 +1,13 @@
 // The values of the symbols for one layer.
 #include <algorithm>
 
+#include "recurrent.hpp"
 #include "vramplan/ops.hpp"
 
 namespace vramplan {
 namespace {
+
+using namespace ops;
 
 struct Fill {
   SymbolTable& t;
@@ -40,26 +43,46 @@ struct Fill {
     t[Symbol::c] = a.o_lora_rank * a.o_groups;
     t.window = a.window;
   }
-  void operator()(const Mamba1& m) const { linear_layer(m.inner, 2 * m.inner, m.inner, m.state_size); }
+  void operator()(const Mamba1& m) const {
+    recurrent_layer({.inner = m.inner, .projected = 2 * m.inner, .convolved = m.inner});
+    t[Symbol::d] = m.dt_rank;
+    t[Symbol::k] = m.state_size;
+    t[Symbol::n] = m.inner * m.state_size;
+    t.chunk = kSelectiveScanChunk;
+  }
   void operator()(const Mamba2& m) const {
     const Dim inner = m.heads * m.head_dim;
-    const Dim conv = inner + 2 * m.groups * m.state_size;
-    linear_layer(inner, inner + conv + m.heads, conv, m.state_size);
+    const Dim keys = m.groups * m.state_size;
+    recurrent_layer({.inner = inner, .projected = 2 * inner + 2 * keys + m.heads, .convolved = inner + 2 * keys});
+    heads(m.heads, m.groups, m.state_size);
+    t[Symbol::n] = inner * m.state_size;
+    t.chunk = m.chunk_size;
   }
   void operator()(const GatedDeltaNet& m) const {
     const Dim keys = m.key_heads * m.key_head_dim;
     const Dim values = m.value_heads * m.value_head_dim;
-    linear_layer(values, 2 * keys + 2 * values + 2 * m.value_heads, 2 * keys + values, values);
+    recurrent_layer({.inner = values, .projected = 2 * keys + 2 * values, .convolved = 2 * keys + values});
+    heads(m.value_heads, m.key_heads, m.key_head_dim);
+    t[Symbol::n] = values * m.key_head_dim;
+    t.chunk = kDeltaRuleChunk;
   }
   void operator()(const KimiDeltaAttention& m) const {
     const Dim inner = m.heads * m.head_dim;
-    linear_layer(inner, 4 * inner + m.heads, 3 * inner, inner);
+    recurrent_layer({.inner = inner, .projected = m.head_dim, .convolved = inner});
+    heads(m.heads, m.heads, m.head_dim);
+    t[Symbol::n] = inner * m.head_dim;
+    t.chunk = kDeltaRuleChunk;
   }
   void operator()(const LightningAttention& m) const {
     const Dim inner = m.heads * m.head_dim;
-    linear_layer(inner, 4 * inner, 3 * inner, inner);
+    recurrent_layer({.inner = inner, .projected = 3 * inner, .convolved = 0});
+    heads(m.heads, m.heads, m.head_dim);
+    t[Symbol::n] = inner * m.head_dim;
+    t.chunk = kLightningBlock;
   }
-  void operator()(const ShortConvolution&) const { linear_layer(hidden, 3 * hidden, hidden, 0); }
+  void operator()(const ShortConvolution&) const {
+    recurrent_layer({.inner = hidden, .projected = 3 * hidden, .convolved = hidden});
+  }
   void operator()(const DenseMlp& m) const { t[Symbol::f] = m.intermediate_size; }
   void operator()(const MoeMlp& m) const {
     t[Symbol::E] = m.experts;
@@ -70,13 +93,68 @@ struct Fill {
   }
 
  private:
-  void linear_layer(Dim inner, Dim projected, Dim convolved, Dim states) const {
-    t[Symbol::i] = inner;
-    t[Symbol::j] = projected;
-    t[Symbol::x] = convolved;
-    t[Symbol::n] = states;
+  struct RecurrentWidths {
+    Dim inner, projected, convolved;
+  };
+  void recurrent_layer(const RecurrentWidths& w) const {
+    t[Symbol::i] = w.inner;
+    t[Symbol::j] = w.projected;
+    t[Symbol::x] = w.convolved;
+  }
+  void heads(Dim all, Dim of_keys, Dim key_size) const {
+    t[Symbol::d] = all;
+    t[Symbol::dk] = of_keys;
+    t[Symbol::k] = of_keys * key_size;
+    t[Symbol::ke] = all * key_size;
   }
 };
+
+Dim next_power_of_two(Dim n) {
+  constexpr Dim kLargest = Dim{1} << 62;
+  Dim power = 1;
+  while (power < n && power < kLargest) power *= 2;
+  return power;
+}
+Dim power_of_two_within(Dim n) {
+  const Dim above = next_power_of_two(n);
+  return above > n ? above / 2 : above;
+}
+
+// unsloth_zoo/fused_losses/fused_linear.py, fused_linear_rows and _tiled_layout: as many tokens as keep the logits
+// below the hidden states, but so many that the product with the head stays worth its while, and 2 GiB of FP32 logits
+// at most. From 4096 tokens on the vocabulary is cut too, into tiles of 4096 x 16384 logits (on cards above 24.5 GiB;
+// smaller ones do so for every length): then a chunk is as many tokens as hold that many logits.
+Dim unsloth_chunk(Dim tokens, Dim hidden, Dim vocabulary) {
+  constexpr Dim kMostRows = 4096;
+  constexpr Dim kLeastRows = 512;
+  constexpr Dim kLeastLogits = 512 * 151936;
+  constexpr Dim kMostLogits = (Dim{2} << 30) / bytes_per_element(ElementType::fp32);
+  constexpr Dim kTileColumns = 16384;
+  if (tokens >= kMostRows && vocabulary > 2 * kTileColumns) return divide_up(kMostRows * kTileColumns, vocabulary);
+  const Dim least = std::clamp(power_of_two_within(kLeastLogits / vocabulary), kLeastRows, kMostRows);
+  const Dim rows = std::clamp(power_of_two_within(saturating_multiply(tokens, hidden) / vocabulary), least, kMostRows);
+  return std::min({rows, std::max<Dim>(kMostLogits / vocabulary, 2), tokens});
+}
+
+// Tokens of the batch in one chunk of the loss.
+Dim chunk_of(const SymbolTable& t, const FrameworkSwitches& framework) {
+  constexpr Dim kTileTokens = 4096;  // trl/kernels/chunked_logprob.py, TOKEN_CHUNK_SIZE
+  const Dim tokens = saturating_multiply(t[Symbol::b], t[Symbol::sk]);
+  const Dim vocabulary = std::max<Dim>(t[Symbol::V], 1);
+  switch (framework.chunk_rule) {
+    case ChunkRule::parts: break;
+    case ChunkRule::as_small_as_hidden: {  // liger_kernel/ops/fused_linear_cross_entropy.py, inc_factor
+      const Dim parts = divide_up(vocabulary, std::max<Dim>(t[Symbol::h], 1));
+      return std::min(next_power_of_two(divide_up(tokens, parts)), tokens);
+    }
+    case ChunkRule::unsloth: return unsloth_chunk(tokens, t[Symbol::h], vocabulary);
+    case ChunkRule::tile: return std::min(tokens, kTileTokens);
+  }
+  const Dim of_sequence = framework.loss_chunk_tokens > 0
+                              ? std::min(framework.loss_chunk_tokens, t[Symbol::sk])
+                              : divide_up(t[Symbol::sk], std::max<Dim>(framework.loss_chunks, 1));
+  return saturating_multiply(t[Symbol::b], of_sequence);
+}
 
 }  // namespace
 
@@ -96,8 +174,11 @@ SymbolTable widths_for(const BlockContext& c, const LayerGroup* group) {
 SymbolTable sized(SymbolTable t, const FrameworkSwitches& framework, BatchSize batch) {
   t[Symbol::b] = batch.micro_batch;
   t[Symbol::s] = batch.sequence_length;
-  t[Symbol::sc] = divide_up(batch.sequence_length, std::max<Dim>(framework.loss_chunks, 1));
+  t[Symbol::sk] =
+      framework.kept_logits > 0 ? std::min(framework.kept_logits, batch.sequence_length) : batch.sequence_length;
+  t[Symbol::sc] = chunk_of(t, framework);
   t[Symbol::w] = t.window > 0 ? std::min(t.window, batch.sequence_length) : batch.sequence_length;
+  t[Symbol::nc] = divide_up(batch.sequence_length, t.chunk);
   return t;
 }
 

@@ -19,7 +19,7 @@ bool is_16bit(const TrainedTensor& t, const Setting& s) { return s.weight_bytes(
 
 // Transformers' states are FP32 whatever the weights, with a root mean square per tensor.
 Parts adafactor_states(const TrainedTensor& t, const Setting& s) {
-  if (!s.framework.hugging_face_optimizers) return {{s.state_bytes(), "P_factored", factored_elements(t)}};
+  if (!s.framework.hugging_face_optimizers) return {{s.state_bytes(t), "P_factored", factored_elements(t)}};
   return {{kFp32, "P_factored", factored_elements(t)}, {kFp32, "tensors", 1}};
 }
 
@@ -32,7 +32,7 @@ Update adafactor_update(const TrainedTensor& t, const Setting& s) {
     const std::int64_t bytes = (is_16bit(t, s) ? 4 : 2) * kFp32;
     return {false, {{bytes, "P_largest", n}}, {}, {{kFp32, "P_before", n}}};
   }
-  const std::int64_t bytes = s.state_bytes();
+  const std::int64_t bytes = s.state_bytes(t);
   if (s.foreach ()) return {true, {}, {{bytes, "P_trained", n}}, {}};
   return {false, {{bytes, "P_largest", n}}, {}, {{bytes, "P_before", n}}};
 }

@@ -9,8 +9,6 @@ namespace {
 
 constexpr std::uint64_t bit(Module m) { return std::uint64_t{1} << static_cast<unsigned>(m); }
 
-bool has_adapters(Method method) { return method == Method::lora || method == Method::dora || method == Method::qlora; }
-
 // A target that the model holds in a fused module lands on that module.
 std::uint64_t with_fused(std::uint64_t wanted) {
   if ((wanted & (bit(Module::q) | bit(Module::k) | bit(Module::v))) != 0) wanted |= bit(Module::qkv);
@@ -37,22 +35,34 @@ std::vector<Dim> trained_layers(const ModelArchitecture& model, const TrainingCh
 
 Dim trained_layers_of(const ParameterGroup& g, const TrainingChoice& training, const std::vector<Dim>& trained) {
   if (!g.trainable) return 0;
-  if (g.layer_group == kOutsideLayers) return trains_all_weights(training.method) ? 1 : 0;
+  if (g.layer_group == kOutsideLayers) {
+    const bool new_head = g.module == Module::head && training.objective == Objective::reward;
+    return trains_all_weights(training.method) || (new_head && !has_adapters(training.method)) ? 1 : 0;
+  }
   return trained[static_cast<std::size_t>(g.layer_group)];
 }
 
-void add_trained(Inventory& n, const ParameterGroup& g, bool in_block, std::int64_t count) {
-  n.tensors.push_back({g.kind, g.module, in_block, false, g.rows, g.columns, count});
+// stage3_param_persistence_threshold where it is "auto" (accelerate/accelerator.py): 10 x hidden size.
+constexpr std::int64_t kPersistentPerHidden = 10;
+
+void add_trained(Inventory& n, const TrainedTensor& tensor) {
+  n.largest_trained = std::max(n.largest_trained, Params(tensor.elements()));
+  n.tensors.push_back(tensor);
 }
 
 void add_adapter_tensor(Inventory& n, Dim rows, Dim columns, std::int64_t count) {
-  n.tensors.push_back({ParameterKind::linear, Module::other, false, true, rows, columns, count});
+  const TrainedTensor tensor{.adapter = true, .rows = rows, .columns = columns, .count = count};
+  const Params size(tensor.elements());
+  n.adapters += size * count;
+  if (size <= n.persistent_size) n.persistent += size * count;
+  add_trained(n, tensor);
 }
 
 void count_quantizer(Inventory& n, const ParameterGroup& g, std::int64_t tensors) {
   const std::int64_t blocks = divide_up(parameters_per_copy(g).value, 64);
   n.absmax_blocks = saturating_add(n.absmax_blocks, saturating_multiply(blocks, tensors));
   n.absmax_second_blocks = saturating_add(n.absmax_second_blocks, saturating_multiply(divide_up(blocks, 256), tensors));
+  n.largest_quantized = std::max(n.largest_quantized, parameters_per_copy(g));
   n.rows += Params(g.rows) * tensors;
   n.columns += Params(g.columns) * tensors;
   n.gptq_groups = saturating_add(n.gptq_groups,
@@ -60,12 +70,9 @@ void count_quantizer(Inventory& n, const ParameterGroup& g, std::int64_t tensors
 }
 
 void count_adapter(Inventory& n, const ParameterGroup& g, const TrainingChoice& t, std::int64_t tensors) {
-  n.adapters += Params(t.lora.rank) * saturating_add(g.rows, g.columns) * tensors;
   add_adapter_tensor(n, t.lora.rank, g.columns, tensors);
   add_adapter_tensor(n, g.rows, t.lora.rank, tensors);
-  if (t.method != Method::dora) return;
-  n.adapters += Params(g.rows) * tensors;
-  add_adapter_tensor(n, g.rows, 1, tensors);
+  if (t.method == Method::dora) add_adapter_tensor(n, g.rows, 1, tensors);
 }
 
 // Adam-mini's head_numel: hidden size squared over the number of heads.
@@ -80,7 +87,60 @@ Params attention_head(const ModelArchitecture& model) {
   return {};
 }
 
+// peft/utils/other.py, ModulesToSaveWrapper: a copy of the module in the type that it has, trained beside the original.
+// A new head for classification is always one (peft/peft_model.py, PeftModelForSequenceClassification).
+bool keeps_copy(const TrainingChoice& t, Module module) {
+  if (!has_adapters(t.method)) return false;
+  if (module == Module::head && t.objective == Objective::reward) return true;
+  const SavedModule saved = module == Module::head ? SavedModule::head : SavedModule::embedding;
+  return std::find(t.lora.modules_to_save.begin(), t.lora.modules_to_save.end(), saved) != t.lora.modules_to_save.end();
+}
+
+// A head that is tied to the embedding has no tensor of its own: its copy is one of the embedding.
+void count_copies(Inventory& n, const TrainingChoice& t, const std::vector<ParameterGroup>& groups) {
+  const bool tied = std::none_of(groups.begin(), groups.end(), [](const ParameterGroup& g) {
+    return g.module == Module::head && g.kind == ParameterKind::head;
+  });
+  for (const ParameterGroup& g : groups) {
+    const auto copy = [&](ParameterKind kind, Module module) {
+      n.copies += parameters_per_copy(g);
+      add_trained(n, {.kind = kind, .module = module, .copy = true, .rows = g.rows, .columns = g.columns});
+    };
+    if (g.module == Module::embedding && keeps_copy(t, Module::embedding)) copy(g.kind, g.module);
+    if (g.module == Module::embedding && tied && keeps_copy(t, Module::head)) copy(ParameterKind::head, Module::head);
+    if (g.module == Module::head && keeps_copy(t, Module::head)) copy(g.kind, g.module);
+  }
+  n.outside_layers += n.copies;
+}
+
+// A module is fetched with the parameters of its own: a linear layer with its weight, all experts together.
+void count_fetch(Inventory& n, const ParameterGroup& g, std::vector<Params>& experts) {
+  if (g.layer_group == kOutsideLayers) return;
+  Params fetched = parameters_per_copy(g);
+  if (g.kind == ParameterKind::expert) {
+    fetched = experts[static_cast<std::size_t>(g.layer_group)] += fetched * g.copies;
+  }
+  n.largest_fetch = std::max(n.largest_fetch, fetched);
+}
+
 }  // namespace
+
+bool trains_outside(const TrainingChoice& t, Module module) {
+  const bool new_head = module == Module::head && t.objective == Objective::reward;
+  return trains_all_weights(t.method) || new_head || keeps_copy(t, module);
+}
+
+std::vector<ParameterGroup> groups_for(const ModelArchitecture& model, Objective objective) {
+  std::vector<ParameterGroup> groups = parameter_groups(model);
+  if (objective != Objective::reward) return groups;
+  std::erase_if(groups, [](const ParameterGroup& g) { return g.module == Module::head; });
+  ParameterGroup& score = groups.emplace_back();
+  score.module = Module::head;
+  score.kind = ParameterKind::head;
+  score.rows = 1;
+  score.columns = model.hidden_size;
+  return groups;
+}
 
 std::uint64_t adapter_targets(const TrainingChoice& training, const std::vector<ParameterGroup>& groups) {
   if (!has_adapters(training.method)) return 0;
@@ -105,33 +165,49 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
   Inventory n;
   const std::uint64_t targets = adapter_targets(training, groups);
   const std::vector<Dim> trained = trained_layers(model, training);
-  std::vector<Params> layer(model.groups.size());
+  std::vector<Params>& layer = n.layers;
+  layer.resize(model.groups.size());
+  std::vector<Params> experts(model.groups.size());
+  n.persistent_size = Params(saturating_multiply(kPersistentPerHidden, model.hidden_size));
+  // Lightning Fabric's quantizer replaces every linear (plugins/precision/bitsandbytes.py).
+  const bool quantizes_head = training.framework == FrameworkId::litgpt;
   for (const ParameterGroup& g : groups) {
     n.total += parameters_of(g);
     n.active += active_parameters_of(g);
     const bool outside = g.layer_group == kOutsideLayers;
-    (g.quantizable && !outside ? n.block_linear : n.leftovers) += parameters_of(g);
+    const bool quantized = (g.quantizable && !outside) || (quantizes_head && g.kind == ParameterKind::head);
+    (quantized ? n.block_linear : n.leftovers) += parameters_of(g);
     if (outside) {
       n.outside_layers += parameters_of(g);
     } else {
       layer[static_cast<std::size_t>(g.layer_group)] += parameters_per_copy(g) * g.copies;
     }
+    if (parameters_per_copy(g) <= n.persistent_size) n.persistent += parameters_of(g);
+    count_fetch(n, g, experts);
     const std::int64_t tensors = saturating_multiply(g.copies, g.layers);
-    if (g.quantizable && !outside) count_quantizer(n, g, tensors);
+    if (quantized) count_quantizer(n, g, tensors);
     if (!outside && adapts(g, targets)) count_adapter(n, g, training, tensors);
     const std::int64_t trained_tensors = saturating_multiply(g.copies, trained_layers_of(g, training, trained));
     if (trained_tensors == 0) continue;
     n.trained_base += parameters_per_copy(g) * trained_tensors;
-    add_trained(n, g, !outside, trained_tensors);
+    n.with_gradients = n.trained_base;
+    add_trained(n, {.kind = g.kind,
+                    .module = g.module,
+                    .in_block = !outside,
+                    .rows = g.rows,
+                    .columns = g.columns,
+                    .count = trained_tensors});
   }
   n.attention_head = attention_head(model);
   for (const Params p : layer) n.largest_layer = std::max(n.largest_layer, p);
+  count_copies(n, training, groups);
   return n;
 }
 
 StateTypes state_types(const TrainingChoice& t, const FrameworkSwitches& framework) {
   StateTypes types;
   types.base = t.base_weights.value_or(WeightFormat::bf16);
+  if (types.base == WeightFormat::nf4 && framework.double_quantizes) types.base = WeightFormat::nf4_dq;
   switch (t.precision) {
     case Precision::fp32: types.compute = ElementType::fp32; break;
     case Precision::fp16_amp:
@@ -144,6 +220,7 @@ StateTypes state_types(const TrainingChoice& t, const FrameworkSwitches& framewo
   types.weights = types.base == WeightFormat::fp32   ? ElementType::fp32
                   : types.base == WeightFormat::fp16 ? ElementType::fp16
                                                      : half;
+  if (framework.raises_trained && !is_quantized(types.base)) types.weights = ElementType::fp32;
   types.leftovers = is_quantized(types.base) && framework.raises_leftovers ? ElementType::fp32 : types.weights;
   types.adapters = framework.fp32_adapters ? ElementType::fp32 : types.compute;
   switch (t.optimizer.states.value_or(StateFormat::fp32)) {
@@ -154,15 +231,9 @@ StateTypes state_types(const TrainingChoice& t, const FrameworkSwitches& framewo
     case StateFormat::fp32:
     case StateFormat::factored: types.optimizer = ElementType::fp32; break;
   }
+  // States take the type of the weights when the first step runs, whatever these were loaded as.
+  if (framework.raises_trained && bytes_per_element(types.optimizer) == 2) types.optimizer = ElementType::fp32;
   return types;
-}
-
-Sharding sharding_of(const LayoutChoice& layout) {
-  Sharding s;
-  if (layout.zero >= 1) s.optimizer = layout.dp;
-  if (layout.zero >= 2) s.gradients = layout.dp;
-  if (layout.zero >= 3) s.weights = layout.dp;
-  return s;
 }
 
 }  // namespace vramplan

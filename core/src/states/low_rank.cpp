@@ -25,9 +25,9 @@ Projection projection_of(const TrainedTensor& t, const Setting& s) {
 
 bool is_8bit(const Setting& s) { return s.states() == StateFormat::int8; }
 
-Parts moments(std::int64_t elements, const Setting& s) {
+Parts moments(const TrainedTensor& t, std::int64_t elements, const Setting& s) {
   if (is_8bit(s)) return moments_in_8bit(2, elements, s.choice);
-  return {{2 * s.state_bytes(), "P_moments", elements}};
+  return {{2 * s.state_bytes(t), "P_moments", elements}};
 }
 
 // The denominator while that and the quotient of the last tensor are still there; then both.
@@ -45,9 +45,9 @@ bool is_projected(const TrainedTensor& t) { return t.in_block && t.is_matrix() &
 // The projector is a slice of the singular vectors: of 16-bit gradients it is copied when it is made 16-bit again, of
 // FP32 gradients it keeps all singular vectors of the shorter side alive (galore_projector.py, get_orthogonal_matrix).
 Parts galore_states(const TrainedTensor& t, const Setting& s) {
-  if (!is_projected(t)) return moments(t.elements(), s);
+  if (!is_projected(t)) return moments(t, t.elements(), s);
   const Projection p = projection_of(t, s);
-  Parts parts = moments(p.projected(), s);
+  Parts parts = moments(t, p.projected(), s);
   if (s.weight_bytes(t) == kFp32) {
     parts.add({kFp32, "K_squared", p.square()});
   } else {
@@ -73,9 +73,9 @@ Update galore_update(const TrainedTensor& t, const Setting& s) {
 }
 
 Parts apollo_states(const TrainedTensor& t, const Setting& s) {
-  if (!is_projected(t)) return moments(t.elements(), s);
+  if (!is_projected(t)) return moments(t, t.elements(), s);
   const Projection p = projection_of(t, s);
-  Parts parts = moments(p.projected(), s);
+  Parts parts = moments(t, p.projected(), s);
   parts.add({s.weight_bytes(t), "P_projector", p.projector()});
   parts.add({s.weight_bytes(t), "tensors", 1});  // the norm of the last update
   return parts;

@@ -30,9 +30,9 @@ Parts moments_in_4bit(const TrainedTensor& t, const Setting& s) {
   return {{1, "P_4bit", n}, {2 * kFp32, "B_scale", n / block}, {2 * kTable4Bit, "tensors_4bit", 1}};
 }
 
-Parts plain_moments(std::int64_t count, std::int64_t elements, const Setting& s) {
-  if (is_paged(elements, s.choice)) return {};
-  return {{count * s.state_bytes(), "P_trained", elements}};
+Parts plain_moments(std::int64_t count, const TrainedTensor& t, const Setting& s) {
+  if (is_paged(t.elements(), s.choice)) return {};
+  return {{count * s.state_bytes(t), s.trained(t), t.elements()}};
 }
 
 // The Trainer asks bitsandbytes for 32-bit states of nn.Embedding modules.
@@ -41,7 +41,7 @@ bool keeps_fp32(const TrainedTensor& t, const Setting& s) {
 }
 
 Parts moments(std::int64_t count, const TrainedTensor& t, const Setting& s) {
-  if (s.states() != StateFormat::int8) return plain_moments(count, t.elements(), s);
+  if (s.states() != StateFormat::int8) return plain_moments(count, t, s);
   if (!keeps_fp32(t, s)) return moments_in_8bit(count, t.elements(), s.choice);
   if (is_paged(t.elements(), s.choice)) return {};
   return {{count * kFp32, "P_32bit", t.elements()}};
@@ -70,9 +70,9 @@ Update adamw_update(const TrainedTensor& t, const Setting& s) {
   const std::int64_t n = t.elements();
   if (is_bitsandbytes(s)) return {};
   if (s.states() == StateFormat::int4) return {};
-  if (s.foreach ()) return {true, {}, {{s.state_bytes(), "P_trained", n}}, {}};
+  if (s.foreach ()) return {true, {}, {{s.state_bytes(t), s.trained(t), n}}, {}};
   if (s.choice.fused.value_or(true)) return {};
-  return {false, {{2 * s.state_bytes(), "P_largest", n}}, {}, {{s.state_bytes(), "P_before", n}}};
+  return {false, {{2 * s.state_bytes(t), "P_largest", n}}, {}, {{s.state_bytes(t), "P_before", n}}};
 }
 
 Parts sgd_states(const TrainedTensor& t, const Setting& s) { return s.choice.momentum ? moments(1, t, s) : Parts{}; }
@@ -83,7 +83,7 @@ Parts lion_states(const TrainedTensor& t, const Setting& s) { return moments(1, 
 Update lion_update(const TrainedTensor& t, const Setting& s) {
   const bool in_place = s.framework.hugging_face_optimizers && s.states() == StateFormat::fp32;
   if (in_place || is_bitsandbytes(s)) return {};
-  return {false, {}, {{2 * s.state_bytes(), "P_largest", t.elements()}}, {}};
+  return {false, {}, {{2 * s.state_bytes(t), "P_largest", t.elements()}}, {}};
 }
 
 namespace {
@@ -118,8 +118,8 @@ std::int64_t second_moments_of_adam_mini(const TrainedTensor& t, const Setting& 
 }  // namespace
 
 Parts adam_mini_states(const TrainedTensor& t, const Setting& s) {
-  return {{s.state_bytes(), "P_trained", t.elements()},
-          {s.state_bytes(), "P_second", second_moments_of_adam_mini(t, s)}};
+  return {{s.state_bytes(t), "P_trained", t.elements()},
+          {s.state_bytes(t), "P_second", second_moments_of_adam_mini(t, s)}};
 }
 
 // The square of the gradient while the last update is still there; then the update and its negative.

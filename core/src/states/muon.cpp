@@ -18,7 +18,7 @@ bool is_orthogonalized(const TrainedTensor& t) {
 
 Parts muon_states(const TrainedTensor& t, const Setting& s) {
   if (!is_orthogonalized(t)) return adamw_states(t, s);
-  return {{s.state_bytes(), "P_momentum", t.elements()}};
+  return {{s.state_bytes(t), "P_momentum", t.elements()}};
 }
 
 // The update in the type of the weight; for the Newton-Schulz iteration, in BF16, a matrix, the next one, and two Gram

@@ -46,9 +46,9 @@ class Sum {
       }
     }
   }
-  void write(Contributions& out, Component component, std::int64_t ranks) const {
+  void write(Contributions& out, Component component) const {
     for (auto part = items_.begin(); part != items_.begin() + count_; ++part) {
-      out.add({component, part->each, {{part->name, part->count}}, ranks});
+      out.add({component, part->each, {{part->name, part->count}}});
     }
   }
   [[nodiscard]] std::int64_t bytes() const {
@@ -115,30 +115,14 @@ struct Walk {
   }
 };
 
-}  // namespace
-
-void add_optimizer_states(Contributions& out, const Inventory& n, const TrainingChoice& t,
-                          const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding) {
-  const Setting setting{n, t.optimizer, framework, types};
-  const Rules rules = rules_of(t.optimizer.name);
-  Sum sum;
-  for (const TrainedTensor& tensor : n.tensors) sum.add(rules.states(tensor, setting), tensor.count);
-  sum.write(out, Component::optimizer_states, sharding.optimizer);
-  add_code_maps(out, setting, rules);
-}
-
-void add_optimizer_temporaries(Contributions& out, const Inventory& n, const TrainingChoice& t,
-                               const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding) {
-  if (updates_in_backward(t.optimizer)) return;
-  const Setting setting{n, t.optimizer, framework, types};
-  const Rules rules = rules_of(t.optimizer.name);
+void write_temporaries(Contributions& out, const Setting& setting, const Rules& rules) {
   // Kernels for many tensors take one group of parameters at a time.
-  const bool by_group = framework.hugging_face_optimizers && t.optimizer.name != OptimizerName::muon;
+  const bool by_group = setting.framework.hugging_face_optimizers && setting.choice.name != OptimizerName::muon;
   Walk walk;
   Sum together;
   for (const bool last : {false, true}) {
     if (by_group) together = Sum();
-    for (const TrainedTensor& tensor : n.tensors) {
+    for (const TrainedTensor& tensor : setting.inventory.tensors) {
       if (comes_last(tensor, setting) != last) continue;
       const Update update = rules.update(tensor, setting);
       if (update.together) {
@@ -149,7 +133,60 @@ void add_optimizer_temporaries(Contributions& out, const Inventory& n, const Tra
     }
     walk.raise(together);
   }
-  walk.highest.write(out, Component::optimizer_temporaries, sharding.optimizer);
+  walk.highest.write(out, Component::optimizer_temporaries);
+}
+
+void add_shared(Contributions& out, const Contributions& list, std::int64_t ranks) {
+  for (Contribution c : list) {
+    c.divisor = ranks;
+    out.add(c);
+  }
+}
+
+// DeepSpeed joins the gradients of a shard into one tensor and makes that FP32, then drops the parts: an update that
+// makes a temporary of its own needs no more than this did (zero/stage_1_and_2.py, step; stage3.py,
+// _prepare_fp32_grad_for_sub_group; at stage 0 fp16/fused_optimizer.py, step, which casts first). At stage 3 for one
+// group of parameters at a time.
+constexpr std::int64_t kSubGroup = 1'000'000'000;  // sub_group_size, elements of a rank
+
+bool add_flat_gradients(Contributions& out, const Inventory& n, const StateTypes& types, const Sharding& sharding) {
+  const std::int64_t type = bytes_per_element(n.trained_base.value > 0 ? types.weights : types.adapters);
+  const bool half = type == 2;
+  if (sharding.stage == 0 && !half) return false;  // no wrapper: a plain optimizer
+  const std::int64_t flat = sharding.stage == 0 ? bytes_per_element(ElementType::fp32) : type;
+  const std::int64_t each = flat + (half ? bytes_per_element(ElementType::fp32) : 0);
+  std::int64_t shard = divide_up(n.trained().value, sharding.optimizer);
+  if (sharding.stage == 3) shard = std::min(shard, kSubGroup);
+  out.add({Component::optimizer_temporaries, each, {{"P_shard", shard}}});
+  return true;
+}
+
+}  // namespace
+
+OptimizerMemory optimizer_memory(const Inventory& n, const TrainingChoice& t, const FrameworkSwitches& framework,
+                                 const StateTypes& types) {
+  const Setting setting{n, t.optimizer, framework, types};
+  const Rules rules = rules_of(t.optimizer.name);
+  OptimizerMemory memory;
+  Sum sum;
+  for (const TrainedTensor& tensor : n.tensors) sum.add(rules.states(tensor, setting), tensor.count);
+  sum.write(memory.states, Component::optimizer_states);
+  add_code_maps(memory.whole, setting, rules);
+  if (!updates_in_backward(t.optimizer)) write_temporaries(memory.temporaries, setting, rules);
+  return memory;
+}
+
+void add_optimizer_states(Contributions& out, const OptimizerMemory& memory, const Sharding& sharding) {
+  if (sharding.host_states) return;
+  add_shared(out, memory.states, sharding.optimizer);
+  add_shared(out, memory.whole, 1);
+}
+
+void add_optimizer_temporaries(Contributions& out, const OptimizerMemory& memory, const Inventory& n,
+                               const StateTypes& types, const Sharding& sharding) {
+  if (sharding.host_states) return;
+  if (sharding.engine == Engine::deepspeed && add_flat_gradients(out, n, types, sharding)) return;
+  add_shared(out, memory.temporaries, sharding.optimizer);
 }
 
 TensorUpdate largest_update(const Inventory& n, const TrainingChoice& t, const FrameworkSwitches& framework,

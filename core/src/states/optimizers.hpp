@@ -63,12 +63,19 @@ struct Setting {
   // Of a weight as the optimizer sees it, and of its gradient.
   [[nodiscard]] std::int64_t weight_bytes(const TrainedTensor& t) const {
     if (choice.master_weights) return bytes_per_element(ElementType::fp32);
-    return bytes_per_element(t.adapter ? types.adapters : types.weights);
+    return bytes_per_element(t.adapter ? types.adapters : t.copy ? types.leftovers : types.weights);
   }
-  [[nodiscard]] std::int64_t state_bytes() const { return bytes_per_element(types.optimizer); }
+  // PyTorch makes states in the type of their parameter, and a copy of a module keeps the type that it has;
+  // bitsandbytes' are FP32.
+  [[nodiscard]] std::int64_t state_bytes(const TrainedTensor& t) const {
+    const bool bitsandbytes = choice.paged || (framework.hugging_face_optimizers && choice.name == OptimizerName::lion);
+    return t.copy && !bitsandbytes ? weight_bytes(t) : bytes_per_element(types.optimizer);
+  }
+  // Copies are a term of their own.
+  [[nodiscard]] static std::string_view trained(const TrainedTensor& t) { return t.copy ? "P_copy" : "P_trained"; }
   [[nodiscard]] StateFormat states() const { return choice.states.value_or(StateFormat::fp32); }
-  // Each update in backward has an optimizer of its own, of one tensor.
-  [[nodiscard]] bool foreach () const { return framework.foreach_optimizer; }
+  // The framework's default gives way to the fused kernel.
+  [[nodiscard]] bool foreach () const { return framework.foreach_optimizer && !choice.fused.value_or(false); }
 };
 
 struct Rules {

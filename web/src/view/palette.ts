@@ -31,9 +31,10 @@ export const temporaryComponents = [
   'working_memory',
   'optimizer_temporaries',
   'communication_buffers',
+  'kv_cache',
 ] as const;
 
-export const componentsBeyond = ['allocator_slack', 'cuda_context', 'nccl_buffers'] as const;
+export const componentsBeyond = ['allocator_slack', 'cuda_context', 'nccl_buffers', 'inference_engine'] as const;
 
 const order: readonly string[] = [...staticComponents, ...temporaryComponents, ...componentsBeyond];
 

@@ -1,0 +1,48 @@
+// Defaults: accelerate/utils/dataclasses.py (fsdp_version 1), torchtune/training/_distributed.py and torchtitan
+// (fully_shard).
+#include "vramplan/sharding.hpp"
+
+namespace vramplan {
+namespace {
+
+bool uses_fully_shard(FrameworkId framework) {
+  return framework == FrameworkId::torchtune || framework == FrameworkId::torchtitan;
+}
+
+Engine engine_of(const TrainingChoice& training, const LayoutChoice& layout) {
+  if (training.framework == FrameworkId::deepspeed) return Engine::deepspeed;
+  if (layout.zero < 2 || layout.dp == 1) return Engine::ddp;
+  const bool second = layout.fsdp ? *layout.fsdp == 2 : uses_fully_shard(training.framework);
+  return second ? Engine::fsdp2 : Engine::fsdp1;
+}
+
+// Trainer and Fabric accumulate under no_sync (transformers/trainer.py; lightning/fabric/strategies/fsdp.py);
+// torchtune and torchtitan reduce in each pass.
+bool defers_by_default(const TrainingChoice& training) { return !uses_fully_shard(training.framework); }
+
+// FSDP's CPUOffload moves parameters, and with them gradients and states; DeepSpeed's offload_optimizer moves the
+// gradients and the states, its offload_param the weights.
+void place(Sharding& s, const OffloadChoice& offload) {
+  s.host_weights = offload.parameters;
+  s.host_states = s.is_fsdp() ? offload.parameters : offload.optimizer;
+  s.host_gradients = s.host_states;
+}
+
+}  // namespace
+
+Sharding sharding_of(const TrainingChoice& training, const LayoutChoice& layout) {
+  Sharding s;
+  s.engine = engine_of(training, layout);
+  s.ranks = layout.dp;
+  s.stage = layout.zero;
+  s.gathers = s.is_fsdp() || (s.engine == Engine::deepspeed && layout.zero == 3);
+  s.reshards = layout.reshard.value_or(layout.zero == 3);
+  s.defers_reduction = s.is_fsdp() && layout.no_sync.value_or(defers_by_default(training));
+  place(s, training.offload);
+  if (layout.zero >= 1) s.optimizer = layout.dp;
+  if (layout.zero >= 2) s.gradients = layout.dp;
+  if (s.gathers) s.weights = layout.dp;
+  return s;
+}
+
+}  // namespace vramplan

@@ -1,0 +1,88 @@
+// What torchtune keeps. Llama 3.2 3B: h = 3072, 24 heads and 8 of keys and values of 128 each, f = 8192, V = 128256.
+#include <doctest/doctest.h>
+
+#include "catalogue.hpp"
+#include "vramplan/step.hpp"
+
+using namespace vramplan;
+
+namespace {
+
+constexpr std::int64_t kTokens = 2 * 1024;
+constexpr std::int64_t kH = 3072, kQ = 24 * 128, kF = 8192, kHeads = 24, kV = 128256;
+
+TrainingChoice training(Method method, Recompute recompute, bool compile) {
+  PlanRequest request;
+  TrainingChoice& t = request.training;
+  t.method = method;
+  t.framework = FrameworkId::torchtune;
+  t.precision = Precision::bf16;
+  t.recompute = recompute;
+  t.cross_entropy = CrossEntropy::chunked;
+  t.compile = compile;
+  t.micro_batch = 2;
+  t.sequence_length = 1024;
+  return resolve_defaults(request).training;
+}
+
+Step step_of(const TrainingChoice& t) {
+  const ModelCard* card = find_model(shipped_catalogue(), "meta-llama/Llama-3.2-3B");
+  REQUIRE(card != nullptr);
+  return Step(prepare(card->architecture, t, LayoutChoice{}, Bytes(0)));
+}
+
+Bytes of(const Step& step, Event event, Component component) {
+  Bytes sum;
+  for (const Contribution& c : step.contributions(event)) {
+    if (c.component == component) sum += c.bytes();
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("torchtune: FP32 norms, keys and values of all heads, four tensors of the MLP's width") {
+  const Step step = step_of(training(Method::full, Recompute::none, false));
+  const std::int64_t norm = 4 * kH + 4 + 2 * kH + 2 * kH;  // FP32 input, row, before and after the weight
+  CHECK(step.kept_per_layer(step.stacks().back()) ==
+        Bytes(kTokens * (2 * norm + (3 + 1) * 2 * kQ + 4 * kHeads + 4 * 2 * kF)));
+}
+
+TEST_CASE("torchtune compiled: what matrix products and attention read or make") {
+  const Step step = step_of(training(Method::full, Recompute::none, true));
+  const std::int64_t norm = 2 * kH + 4 + 2 * kH;  // the stream, row, what the projections read
+  CHECK(step.kept_per_layer(step.stacks().back()) ==
+        Bytes(kTokens * (2 * norm + (3 + 1) * 2 * kQ + 4 * kHeads + 3 * 2 * kF)));
+}
+
+TEST_CASE("torchtune compiled: the chunked loss keeps logits in 16 bits; a chunk's gradient comes beside them") {
+  const Step step = step_of(training(Method::lora, Recompute::full, true));
+  Bytes logits;
+  for (const Contribution& c : step.contributions({EventKind::backward_head})) {
+    for (std::size_t i = 0; i < c.factor_count; ++i) {
+      if (c.factors[i].name == "V") logits += c.bytes();
+    }
+  }
+  CHECK(logits == Bytes(2 * kTokens * kV + 2 * kTokens / 8 * kV));
+}
+
+TEST_CASE("torchtune: the chunks' gradients of the head's weight are added to one") {
+  const Step step = step_of(training(Method::full, Recompute::full, true));
+  CHECK(of(step, {EventKind::backward_block, 27}, Component::gradients) >= Bytes(2 * kV * kH));
+  CHECK(of(step, {EventKind::backward_block, 27}, Component::gradients) < Bytes(2 * 2 * kV * kH));
+}
+
+TEST_CASE("torchtune: offloaded checkpoints wait in a stash of five, and come back two at a time") {
+  TrainingChoice t = training(Method::lora, Recompute::full, true);
+  const Bytes stream(kTokens * kH * 2);
+  CHECK(of(step_of(t), {EventKind::forward_block, 20}, Component::checkpoints) == stream * 21);
+  t.offload.activations = true;
+  const Step step = step_of(t);
+  CHECK(of(step, {EventKind::forward_block, 20}, Component::checkpoints) == stream * 5);
+  CHECK(of(step, {EventKind::backward_head}, Component::checkpoints) == Bytes(0));
+  CHECK(of(step, {EventKind::backward_block, 20}, Component::checkpoints) == stream * 2);
+}
+
+TEST_CASE("torchtune: NF4 has quantized constants, whatever it is asked for") {
+  CHECK(step_of(training(Method::qlora, Recompute::full, true)).run().types.base == WeightFormat::nf4_dq);
+}
