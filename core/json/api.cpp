@@ -6,6 +6,7 @@
 
 #include "catalogue.hpp"
 #include "data.hpp"
+#include "evidence.hpp"
 #include "parse.hpp"
 #include "report.hpp"
 #include "request.hpp"
@@ -40,7 +41,7 @@ std::string plan_or_problems(std::string_view request_json) {
     for (Problem& p : check_names(request, shipped_catalogue())) add_unless_known(problems, std::move(p));
     return answer_with(problems);
   }
-  const Result<Report> report = vramplan::plan(request, shipped_catalogue());
+  const Result<Report> report = vramplan::plan(request, shipped_catalogue(), shipped_evidence());
   if (!report.ok()) return answer_with(report.problems());
   return text(write_report(report.value(), document.value(), kVersion));
 }

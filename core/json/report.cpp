@@ -264,6 +264,32 @@ OrderedJson layout(const LayoutChoice& l) {
           {"no_sync", or_null(l.no_sync)}};
 }
 
+OrderedJson accuracy_group(const AccuracyGroup& g) {
+  return {{"framework", name_of(g.framework)}, {"method", name_of(g.method)},
+          {"metric", name_of(g.metric)},       {"runs", g.runs},
+          {"median_permille", g.median},       {"p90_permille", g.p90},
+          {"worst_permille", g.worst},         {"inside_permille", g.inside},
+          {"width_permille", g.width}};
+}
+
+OrderedJson measured_run(const MeasuredRun& run) {
+  const Json document = {{"model", std::get<ModelById>(run.request.model).id}};
+  return {{"id", run.id},
+          {"source", run.source},
+          {"date", run.date},
+          {"metric", name_of(run.metric)},
+          {"measured_bytes", run.measured.value},
+          {"planned_bytes", run.planned.value},
+          {"difference_permille", difference_permille(run)},
+          {"request", write_request(run.request, document)}};
+}
+
+OrderedJson accuracy(const Report& r) {
+  OrderedJson nearest = OrderedJson::array();
+  for (const MeasuredRun& run : r.nearest) nearest.push_back(measured_run(run));
+  return {{"group", r.accuracy ? accuracy_group(*r.accuracy) : OrderedJson(nullptr)}, {"nearest", std::move(nearest)}};
+}
+
 }  // namespace
 
 OrderedJson write_problems(const Problems& problems) {
@@ -302,6 +328,7 @@ OrderedJson write_report(const Report& r, const Json& document, std::string_view
            {{"systems", systems(r.systems)},
             {"not_fitting", refused(r.systems)},
             {"changes", changes(r.changes, request)}}},
+          {"accuracy", accuracy(r)},
           {"growth", OrderedJson::array()},
           {"after_training", nullptr}};
 }

@@ -350,8 +350,8 @@ std::vector<std::string_view> compared_fields(const Problem& problem) {
   if (problem.code == ProblemCode::layout_mismatch) return {"/layout", "/hardware"};
   if (at == "/training/global_batch") return {at, "/training/micro_batch", "/layout"};
   if (at.starts_with("/training/optimizer")) {
-    return {"/training/optimizer", "/training/method", "/training/framework", "/training/global_batch",
-            "/training/micro_batch", "/layout"};
+    return {"/training/optimizer",    "/training/method",      "/training/framework",
+            "/training/global_batch", "/training/micro_batch", "/layout"};
   }
   if (at == "/training/reference") return {at, "/training/objective", "/training/method"};
   if (at.starts_with("/training/generation")) {

@@ -14,6 +14,9 @@ namespace {
 // The largest whole number that JavaScript keeps exactly.
 constexpr std::int64_t kLargestOnTheWire = (std::int64_t{1} << 53) - 1;
 
+// As many measured runs as a visitor compares at a glance.
+constexpr std::size_t kNearestRuns = 4;
+
 struct Resolved {
   PlanRequest request;
   ResolvedModel model;
@@ -168,6 +171,11 @@ std::vector<Change> changes_of(const Resolved& r, const MemoryEstimate& now) {
   });
 }
 
+void add_evidence(const Evidence& evidence, Report& report) {
+  if (const AccuracyGroup* group = accuracy_group(evidence, report.request.training)) report.accuracy = *group;
+  report.nearest = nearest_runs(evidence, report.request, report.inventory.total, kNearestRuns);
+}
+
 }  // namespace
 
 Problems check_names(const PlanRequest& request, const Catalogue& catalogue) {
@@ -188,7 +196,7 @@ MemoryEstimate evaluate(const ModelArchitecture& model, const TrainingChoice& tr
   return estimate_memory(Step(prepare(model, training, layout, cublas_workspace(gpu))), gpu);
 }
 
-Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue) {
+Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue, const Evidence& evidence) {
   Result<Resolved> resolved = resolve(request, catalogue);
   if (!resolved.ok()) return resolved.problems();
   const Resolved& r = resolved.value();
@@ -217,6 +225,7 @@ Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue) {
   query.optimizer_states = r.request.training.optimizer.states;
   report.systems = suggest_hardware(catalogue, query, Spreading(r));
   report.changes = changes_of(r, report.memory);
+  add_evidence(evidence, report);
   warn_about_model(r, report.warnings);
   warn_about_hardware(r, request.layout.has_value(), report.warnings);
   return report;

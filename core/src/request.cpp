@@ -53,8 +53,8 @@ Choice base_weights(const TrainingChoice& t) {
 }
 
 // Unsloth compiles the modules of a model whose own weights train: other kernels than those modelled here. litgpt's
-// scripts train everything or adapters without magnitudes. DeepSpeed gives an optimizer flat shards, which have no shape
-// to project, and gradients when they are all there.
+// scripts train everything or adapters without magnitudes. DeepSpeed gives an optimizer flat shards, which have no
+// shape to project, and gradients when they are all there.
 Choice method(const TrainingChoice& t) {
   using enum Method;
   switch (t.framework) {

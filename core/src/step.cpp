@@ -49,8 +49,8 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.quantized = is_quantized(run.types.base);
   c.multiplies_int8 = run.types.base == WeightFormat::int8;
   const Method method = run.training.method;
-  c.trains_base = trains_all_weights(method) || (method == Method::freeze && trained_layer) ||
-                  run.framework.trains_whole_units;
+  c.trains_base =
+      trains_all_weights(method) || (method == Method::freeze && trained_layer) || run.framework.trains_whole_units;
   c.trains_embedding = trains_outside(run.training, Module::embedding);
   c.trains_head = trains_outside(run.training, Module::head);
   c.trains_norms = c.trains_base;
@@ -135,9 +135,9 @@ std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
       if (count == 0) return;
       BlockContext context = context_of(run, trained);
       context.gradient_enters = gradient_enters;
-      stacks.push_back(
-          {at, count, trained, walked(block_graph(context, group, checkpointed && trained), block_policy(run)),
-           run.inventory.layers[i]});
+      stacks.push_back({at, count, trained,
+                        walked(block_graph(context, group, checkpointed && trained), block_policy(run)),
+                        run.inventory.layers[i]});
     };
     const Dim frozen = std::clamp<Dim>(first_trained - first, 0, group.count);
     push(first, frozen, false, false);
@@ -187,6 +187,11 @@ struct ByteSink {
     if (ranks > 1) product = divide_up(product, ranks);
     bytes += Bytes(saturating_multiply(saturating_multiply(count, each), product));
   }
+  // A term whose product is known already.
+  template <class... Factors>
+  void known(Bytes one, Component, std::int64_t, std::int64_t count, const Factors&...) {
+    bytes += one * count;
+  }
   void saved(const WalkedGraph& block, std::int64_t layers) { bytes += block.saved * layers; }
   void pinned(const WalkedGraph& block, std::int64_t layers) { bytes += block.pinned * layers; }
   void moment(const WalkedGraph&, const Peak& peak, Phase, Component) { bytes += peak.bytes; }
@@ -199,6 +204,10 @@ struct ContributionSink {
   template <class... Factors>
   void term(Component component, std::int64_t each, std::int64_t ranks, std::int64_t count, const Factors&... factors) {
     one({component, each, {Factor(factors)...}, ranks, count});
+  }
+  template <class... Factors>
+  void known(Bytes, Component component, std::int64_t each, std::int64_t count, const Factors&... factors) {
+    term(component, each, 1, count, factors...);
   }
   void one(const Contribution& c) {
     if (c.bytes().value != 0) out.push_back(c);
@@ -262,8 +271,7 @@ void add_others(Contributions& out, const Run& run) {
 }
 
 std::int64_t accumulation_steps(const TrainingChoice& t, const LayoutChoice& layout, BatchSize batch) {
-  if (!t.global_batch)
-    return std::max<std::int64_t>(switches_for(t, {}).sequences_per_device / batch.micro_batch, 1);
+  if (!t.global_batch) return std::max<std::int64_t>(switches_for(t, {}).sequences_per_device / batch.micro_batch, 1);
   const std::int64_t per_pass = saturating_multiply(batch.micro_batch, layout.dp);
   return std::max<std::int64_t>(*t.global_batch / per_pass, 1);
 }
@@ -334,7 +342,8 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
   run.types = state_types(training, run.framework);
   const std::vector<ParameterGroup> groups = groups_for(model, training.objective);
   run.inventory = take_inventory(model, training, groups);
-  if (run.framework.trains_whole_units) run.inventory.with_gradients = run.inventory.total - run.inventory.outside_layers;
+  if (run.framework.trains_whole_units)
+    run.inventory.with_gradients = run.inventory.total - run.inventory.outside_layers;
   run.adapter_targets = adapter_targets(training, groups);
   run.cublas_workspace = cublas_workspace;
   return run;
@@ -368,6 +377,7 @@ void Step::size_graphs() {
   size_graph(head_, run_.framework, batch());
   for (LayerStack& stack : stacks_) size_graph(stack.block, run_.framework, batch());
   for (WalkedGraph& graph : reference_) size_graph(graph, run_.framework, batch());
+  stream_ = Bytes(stream_bytes_) * batch().micro_batch * run_.training.sequence_length * run_.model->hidden_size;
 }
 
 // Sequences that run together, and their length.
@@ -540,7 +550,8 @@ Dim Step::gathered_layers(const LayerStack& stack, Event event) const {
   if (event.kind == EventKind::forward_head) return second ? holds(layers_ - 1) : 0;
   if (event.kind == EventKind::backward_head || event.kind == EventKind::reference_forward) return holds(layers_ - 1);
   if (!is_block(event.kind)) return 0;
-  const bool in_advance = second || !has_adapters(run_);
+  const bool one_unit = !has_adapters(run_) || run_.framework.trains_whole_units;
+  const bool in_advance = second || one_unit;
   return holds(event.layer) + (in_advance ? holds(event.layer - 1) : 0);
 }
 
@@ -665,8 +676,8 @@ void Step::describe_kept(Event event, Sink& sink) const {
   const bool at_head = after_head || event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
   const auto stream_term = [&](Component component, std::int64_t times) {
     if (times == 0) return;
-    sink.term(component, stream_bytes_, 1, times, Factor{"b", batch().micro_batch},
-              Factor{"s", run_.training.sequence_length}, Factor{"h", run_.model->hidden_size});
+    sink.known(stream_, component, stream_bytes_, times, Factor{"b", batch().micro_batch},
+               Factor{"s", run_.training.sequence_length}, Factor{"h", run_.model->hidden_size});
   };
   Dim on_gpu = checkpoints_on_gpu(event);
   for (auto stack = stacks_.rbegin(); stack != stacks_.rend(); ++stack) {
@@ -684,8 +695,8 @@ void Step::describe_kept(Event event, Sink& sink) const {
     const Dim above = kept && !at_head ? stack->count - below - (own ? 1 : 0) : 0;
     const Dim waiting = std::min(below, on_gpu);
     on_gpu -= waiting;
-    stream_term(Component::checkpoints, run_.framework.offloads_checkpoints ? not_offloaded(event, *stack)
-                                                                            : waiting + (own ? 1 : 0) + above);
+    stream_term(Component::checkpoints,
+                run_.framework.offloads_checkpoints ? not_offloaded(event, *stack) : waiting + (own ? 1 : 0) + above);
     stream_term(Component::activation_gradients, above);
     if (forward && !after_head) {
       sink.term(Component::autocast_weights, 1, 1, below,
@@ -814,11 +825,13 @@ void Step::visit_candidates(Visit consider) const {
   if (runs_reference()) consider({EventKind::reference_forward});
   for (const LayerStack& stack : stacks_) {
     const Dim last = stack.first + stack.count - 1;
+    // Forward only adds from layer to layer; in backward the ends differ from what lies between.
+    consider({EventKind::forward_block, static_cast<std::int32_t>(last)});
+    if (!stack.trained) continue;
+    const bool recomputes = checkpoints() && stack.block.forward_with_grad.bytes + stream_ > stack.block.backward.bytes;
     for (const Dim layer : {stack.first, std::min(stack.first + 1, last), std::max(last - 1, stack.first), last}) {
       const auto i = static_cast<std::int32_t>(layer);
-      consider({EventKind::forward_block, i});
-      if (!stack.trained) continue;
-      if (checkpoints()) consider({EventKind::recompute_block, i});
+      if (recomputes) consider({EventKind::recompute_block, i});
       consider({EventKind::backward_block, i});
     }
   }

@@ -1,6 +1,7 @@
 // How long an answer takes: requests through the door, and the memory of one rank as searches ask for it. Figures of
 // this process's own time, for the eye and for bench.mjs; nothing is judged here.
-//   bench [SECONDS] [--json]     at least so long for each figure; without it just long enough to see that it works
+//   bench [SECONDS] [--json] [--evaluate]     at least so long for each figure; without it just long enough to see that
+//                                             it works. --evaluate: only the memory of one rank
 #include <ctime>
 #include <fstream>
 #include <functional>
@@ -79,9 +80,11 @@ Figure evaluate_figure(double least, std::string_view id, Method method) {
   return {"evaluate " + std::string(id) + " " + std::string(name_of(method)), seconds_per_call(least, call)};
 }
 
-std::vector<Figure> measure(double least) {
+std::vector<Figure> measure(double least, bool plans) {
   std::vector<Figure> figures;
-  for (const std::string_view name : kRequests) figures.push_back(plan_figure(least, name));
+  for (const std::string_view name : kRequests) {
+    if (plans) figures.push_back(plan_figure(least, name));
+  }
   for (const Method method : {Method::full, Method::lora}) {
     figures.push_back(evaluate_figure(least, "meta-llama/Llama-3.1-8B", method));
   }
@@ -98,15 +101,18 @@ void print(const Figure& figure) {
 int main(int argc, char** argv) {
   double least = 0;
   bool as_json = false;
+  bool plans = true;
   for (int i = 1; i < argc; ++i) {
     if (std::string_view(argv[i]) == "--json") {
       as_json = true;
+    } else if (std::string_view(argv[i]) == "--evaluate") {
+      plans = false;
     } else {
       least = std::stod(argv[i]);
     }
   }
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  for (const Figure& figure : measure(least)) {
+  for (const Figure& figure : measure(least, plans)) {
     json[figure.name] = figure.seconds;
     if (!as_json) print(figure);
   }

@@ -1,12 +1,60 @@
-// The accuracy table in README.md is the one that the planner earns today, and its intervals hold.
+// The accuracy table in README.md, and the measured runs that the page shows, are those of this build, and the planner's
+// intervals hold.
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { errorsOf, planRuns, readmeTable, readRuns, summarize, table } from './accuracy.mjs';
+import {
+  catalogueOf,
+  data,
+  errorsOf,
+  planRuns,
+  readmeTable,
+  readRuns,
+  summarize,
+  table,
+  writtenData,
+} from './accuracy.mjs';
+import { plan } from './ask.mjs';
 
-const errors = errorsOf(planRuns(readRuns(), process.env.VRAMPLAN_BIN));
+const binary = process.env.VRAMPLAN_BIN;
+const pairs = planRuns(readRuns(), binary);
+const errors = errorsOf(pairs);
+const { groups, runs } = JSON.parse(writtenData());
 
 test('README.md shows the table of this build (node tests/tables/accuracy.mjs --write)', () => {
   assert.equal(readmeTable(), table(errors));
+});
+
+test('core/data/measured_runs.json holds the runs of this build (node tests/tables/accuracy.mjs --write, then build)', () => {
+  assert.equal(writtenData(), data(pairs, catalogueOf(binary)));
+});
+
+test('the requests that it holds are planned as the runs themselves', () => {
+  const reports = plan(runs.map(({ request }) => request));
+  for (const [i, { id, metric, planned_bytes, parameters }] of runs.entries()) {
+    assert.equal(reports[i].memory.per_gpu[metric].expected, planned_bytes, id);
+    assert.equal(reports[i].model.parameters, parameters, id);
+  }
+});
+
+test('a measured run is its own nearest, and its group is that of its framework and method', () => {
+  const reports = plan(runs.map(({ request }) => request));
+  for (const [i, { id, metric }] of runs.entries()) {
+    const { accuracy } = reports[i];
+    assert.equal(accuracy.nearest.length, 4);
+    // Runs that differ in nothing that counts for nearness share the first place.
+    const [first] = accuracy.nearest;
+    for (const field of ['method', 'sequence_length', 'micro_batch']) {
+      const own = reports[i].request.training[field];
+      assert.equal(first.request.training[field], own, `${id}: ${field} of ${first.id}`);
+    }
+    const { framework, method } = reports[i].request.training;
+    const own = groups.filter((group) => group.framework === framework && group.method === method);
+    assert.ok(
+      own.some((group) => group.metric === metric),
+      id,
+    );
+    assert.deepEqual(accuracy.group, own.toSorted((a, b) => b.runs - a.runs)[0], id);
+  }
 });
 
 test('most of the public runs can be expressed', () => {

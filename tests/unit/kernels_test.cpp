@@ -29,7 +29,7 @@ struct Head {
     model.vocab_size = vocabulary;
     model.final_norm = false;
     context.framework = framework;
-    context.trains_leftovers = trained;
+    context.trains_head = trained;
   }
   // The model is found where this object is, wherever it was moved.
   [[nodiscard]] Graph graph() const {
@@ -186,7 +186,7 @@ TEST_CASE("a fused linear loss keeps gradients made in forward, the weight's amo
   CHECK(head.saved({1, 1024}) == hidden);
   CHECK(head.forward({1, 1024}) == 2 * hidden + 16 * 4096 * 2 + kLoss);
   CHECK(head.backward({1, 1024}) == hidden + kLoss);  // what was saved is the gradient
-  head.context.trains_leftovers = true;
+  head.context.trains_head = true;
   CHECK(head.saved({1, 1024}) == hidden + weight);
   CHECK(head.backward({1, 1024}) == hidden + weight + kLoss);
   head.context.accumulates = true;  // added to the gradient of the pass before, and dropped
@@ -198,7 +198,7 @@ TEST_CASE("under autocast a fused linear loss casts the FP32 weight twice, once 
   head.context.leftovers = head.context.residual = head.context.gradients = ElementType::fp32;
   const std::int64_t hidden = 1024 * 64 * 4, weight = 4096 * 64 * 4, chunk_of_logits = 16 * 4096 * 2;
   CHECK(head.forward({1, 1024}) == 2 * hidden + weight + chunk_of_logits + 2 * weight / 2 + kLoss);
-  head.context.trains_leftovers = false;
+  head.context.trains_head = false;
   CHECK(head.forward({1, 1024}) == 2 * hidden + chunk_of_logits + weight / 2 + kLoss);
 }
 
@@ -217,7 +217,7 @@ TEST_CASE("TRL's loss makes the logits of a tile twice and adds gradients up in 
   CHECK(head.saved({1, 8192}) == hidden);  // the hidden states that count, gathered
   CHECK(head.forward({1, 8192}) == 2 * hidden + tile + kLoss);
   CHECK(head.backward({1, 8192}) == hidden + tile + 2 * hidden + hidden + kLoss);
-  head.context.trains_leftovers = true;
+  head.context.trains_head = true;
   const std::int64_t weight = 65536LL * 64 * 2;
   CHECK(head.backward({1, 8192}) == hidden + tile + 2 * hidden + hidden + 2 * weight + weight + kLoss);
 }
@@ -283,6 +283,17 @@ TEST_CASE("a fused norm's gradient takes the place of its output's, but for norm
   CHECK(block.gradients_at_first_operation() == 3 * 32);
 }
 
+TEST_CASE("while an adapter runs, the call of its module holds the input that the adapter has cast") {
+  Mlp16 block(switches(FrameworkId::liger, CrossEntropy::fused, Kernels::fused, Precision::bf16_amp));
+  block.context.adapter.targets = std::uint64_t{1} << static_cast<unsigned>(Module::down);
+  block.context.rank = 4;
+  const Graph g = block.graph();
+  const std::int64_t highest = profile(g).forward_without_grad.at(products_of(block.symbols(g))).bytes.value;
+  // At the second small product: the stream, the input of `down` in 16 bits and in FP32, the base's output, autocast's
+  // copies of both small matrices, the rank-wide middle and the update.
+  CHECK(highest == 32 + 128 + 256 + 32 + 4 * 64 * 2 + 4 * 16 * 2 + 8 + 32);
+}
+
 TEST_CASE("Unsloth's fused adapters keep the input, gate and up, and nothing of the adapters") {
   Mlp16 block(switches(FrameworkId::unsloth, CrossEntropy::fused));
   const auto bit = [](Module m) { return std::uint64_t{1} << static_cast<unsigned>(m); };
@@ -306,13 +317,13 @@ TEST_CASE("Unsloth's fused adapters keep the input, gate and up, and nothing of 
 TEST_CASE("Unsloth's checkpoints wait in host memory: two buffers and the last block's input stay") {
   const Step step = unsloth_step();
   const std::int64_t stream = 2048LL * 4096 * 2;
-  CHECK(step.offloaded_checkpoints().value == 31 * stream);
+  CHECK(step.host_memory().total().value == 31 * stream);
   CHECK(held(step, Component::checkpoints, {EventKind::forward_block, 5}) == 3 * stream);
   CHECK(held(step, Component::checkpoints, {EventKind::forward_head}) == 3 * stream);
   CHECK(held(step, Component::checkpoints, {EventKind::backward_block, 31}) == 3 * stream);
   CHECK(held(step, Component::checkpoints, {EventKind::backward_block, 5}) == 2 * stream);
   CHECK(held(step, Component::checkpoints, {EventKind::optimizer_step}) == 2 * stream);
-  CHECK(unsloth_step(Recompute::none).offloaded_checkpoints().value == 0);
+  CHECK(unsloth_step(Recompute::none).host_memory().total().value == 0);
 }
 
 TEST_CASE("Unsloth dequantizes into a buffer of the largest matrix") {

@@ -25,7 +25,8 @@ TrainingChoice training(Method method, Recompute recompute = Recompute::none) {
   t.cross_entropy = CrossEntropy::chunked;
   t.micro_batch = 1;
   t.sequence_length = kTokens;
-  t.lora = {kRank, {"q", "v"}, std::nullopt};
+  t.lora.rank = kRank;
+  t.lora.targets = {"q", "v"};
   return resolve_defaults(request).training;
 }
 

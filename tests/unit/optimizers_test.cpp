@@ -251,8 +251,9 @@ TEST_CASE("a copied embedding has FP32 states under the Trainer's 8-bit AdamW, a
     const TrainingChoice t = resolve_defaults(request).training;
     const FrameworkSwitches switches = switches_for(t, {});
     Contributions out;
-    add_optimizer_states(out, optimizer_memory(take_inventory(llama, t, parameter_groups(llama)), t, switches,
-                                               state_types(t, switches)), {});
+    add_optimizer_states(
+        out, optimizer_memory(take_inventory(llama, t, parameter_groups(llama)), t, switches, state_types(t, switches)),
+        {});
     return out.total().value;
   };
   for (const FrameworkId framework : {FrameworkId::transformers, FrameworkId::liger, FrameworkId::unsloth})

@@ -28,7 +28,7 @@ Bytes kept(const Case& of, BatchSize batch) {
   context.framework.recurrence = of.kernel;
   context.sequence_length = batch.sequence_length;
   context.compute = context.residual = context.weights = context.leftovers = context.gradients = of.type;
-  context.trains_base = context.trains_norms = context.trains_leftovers = true;
+  context.trains_base = context.trains_norms = true;
   const Graph graph = block_graph(context, group, false);
   REQUIRE(!graph.overflowed());
   const SymbolTable table = sized(widths_for(context, &group), context.framework, batch);

@@ -169,7 +169,9 @@ TEST_CASE("8-bit Adam outside the Trainer quantizes the embedding's states too")
 
 TEST_CASE("8-bit Adam: a tensor's last block of 256 is whole, tensors under 4096 elements have none") {
   TrainingChoice t = training(Method::lora);
-  t.lora = {.rank = 17, .targets = {"k"}, .dropout = 0.0};
+  t.lora.rank = 17;
+  t.lora.targets = {"k"};
+  t.lora.dropout = 0.0;
   t.optimizer.states = StateFormat::int8;
   const Inventory n = inventory_of(kQwen, t);
   CHECK(n.adapters == Params(24 * 17 * (896 + 128)));

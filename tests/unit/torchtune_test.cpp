@@ -86,3 +86,10 @@ TEST_CASE("torchtune: offloaded checkpoints wait in a stash of five, and come ba
 TEST_CASE("torchtune: NF4 has quantized constants, whatever it is asked for") {
   CHECK(step_of(training(Method::qlora, Recompute::full, true)).run().types.base == WeightFormat::nf4_dq);
 }
+
+TEST_CASE("torchtune: its configurations ask for the fused AdamW, which makes no temporaries") {
+  TrainingChoice t = training(Method::full, Recompute::full, true);
+  CHECK(of(step_of(t), {EventKind::optimizer_step}, Component::optimizer_temporaries) == Bytes(0));
+  t.optimizer.foreach = true;
+  CHECK(of(step_of(t), {EventKind::optimizer_step}, Component::optimizer_temporaries) > Bytes(0));
+}

@@ -14,7 +14,17 @@ const words = Object.fromEntries(
 
 /** The names of an enumeration: the table that the core writes them from. */
 function namesOf(enumeration) {
-  for (const header of ['enum_names', 'component', 'step', 'report', 'fit', 'memory', 'suggestion', 'estimate']) {
+  for (const header of [
+    'enum_names',
+    'component',
+    'step',
+    'report',
+    'fit',
+    'memory',
+    'suggestion',
+    'estimate',
+    'evidence',
+  ]) {
     let text;
     try {
       text = read('core', 'include', 'vramplan', `${header}.hpp`);
@@ -81,6 +91,7 @@ const tables = {
   CrossEntropy: 'value.cross_entropy.',
   Kernels: 'value.kernels.',
   Module: 'value.lora.targets.',
+  Metric: 'accuracy.metric.',
 };
 for (const [enumeration, prefix] of Object.entries(tables)) {
   test(`every ${enumeration} has words`, () => assertWords(namesOf(enumeration).map((name) => prefix + name)));

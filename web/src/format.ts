@@ -20,6 +20,10 @@ export interface Format {
   integer(value: number): string;
   number(value: number): string;
   percent(fraction: number): string;
+  /** Thousandths as a percentage: 12 is 1.2 %. */
+  permille(value: number): string;
+  /** The same, with its sign: +1.2 %. */
+  signedPermille(value: number): string;
   /** Three digits, in billions or, below a tenth of one, in millions. */
   large(value: number): { value: string; scale: 'billions' | 'millions' };
   /** In the chosen unit, for axes. */
@@ -40,6 +44,13 @@ export function formatIn(language: Language, unit: Unit): Format {
   const integers = new Intl.NumberFormat(locale, { maximumFractionDigits: 0 });
   const numbers = new Intl.NumberFormat(locale, { maximumFractionDigits: 4 });
   const significant = new Intl.NumberFormat(locale, { maximumSignificantDigits: 3 });
+  const tenths = new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: 1 });
+  const signedTenths = new Intl.NumberFormat(locale, {
+    style: 'percent',
+    minimumFractionDigits: 1,
+    maximumFractionDigits: 1,
+    signDisplay: 'exceptZero',
+  });
   const inUnit = (bytes: number, as: Unit = unit) => bytes / bytesIn[as];
   const glance = (bytes: number, as: Unit = unit) => fixed(inUnit(bytes, as), digitsFor(inUnit(bytes, as)));
   const least = `<\u202f${fixed(0.01, 2)}`;
@@ -62,6 +73,8 @@ export function formatIn(language: Language, unit: Unit): Format {
       });
       return tiny ? `<\u202f${percents.format(0.001)}` : percents.format(fraction);
     },
+    permille: (value) => tenths.format(value / 1000),
+    signedPermille: (value) => signedTenths.format(value / 1000),
     large: (value) =>
       value < 1e8
         ? { value: significant.format(value / 1e6), scale: 'millions' }

@@ -4,6 +4,7 @@
 export type Verdict = 'comfortable' | 'tight' | 'at_risk' | 'does_not_fit' | 'unknown';
 export type Confidence = 'high' | 'medium' | 'low';
 export type Certainty = 'exact' | 'modelled' | 'measured';
+export type Metric = 'allocated' | 'reserved' | 'device';
 export type SystemGroup = 'workstation' | 'pcie_server' | 'hgx' | 'rack';
 
 // ---------------------------------------------------------------- request
@@ -146,6 +147,30 @@ export interface ChangeSuggestion {
   verdict: Verdict;
 }
 
+// Measured runs of one framework and method, in one metric; |planned / measured - 1| in thousandths.
+export interface AccuracyGroup {
+  framework: string;
+  method: string;
+  metric: Metric;
+  runs: number;
+  median_permille: number;
+  p90_permille: number;
+  worst_permille: number;
+  inside_permille: number; // share of the runs inside the planned interval
+  width_permille: number; // of that interval: high / low - 1, the mean
+}
+
+export interface MeasuredRun {
+  id: string;
+  source: string; // repository, file and line, or issue
+  date: string; // yyyy, yyyy-mm or yyyy-mm-dd; "" when unknown
+  metric: Metric;
+  measured_bytes: number;
+  planned_bytes: number;
+  difference_permille: number; // planned / measured - 1
+  request: PlanRequest; // plan it: the same figures
+}
+
 export interface Report {
   version: string;
   problems: Notice[]; // not empty: nothing but `version` and `problems` is present
@@ -181,6 +206,10 @@ export interface Report {
     systems: HardwareSuggestion[];
     not_fitting?: { gpu: string; reason: string }[];
     changes: ChangeSuggestion[];
+  };
+  accuracy?: {
+    group: AccuracyGroup | null; // null: no measured run of this framework and method
+    nearest: MeasuredRun[]; // the nearest first
   };
   growth?: never[];
   after_training?: null;

@@ -199,7 +199,9 @@ struct Polynomial {
   }
   [[nodiscard]] constexpr Bytes at(const ProductTable& products) const {
     Bytes sum;
-    for (std::size_t i = 0; i < kProductCount; ++i) sum += Bytes(products.value[i]) * coefficient[i];
+    for (std::size_t i = 0; i < kProductCount; ++i) {
+      if (coefficient[i] != 0) sum += Bytes(products.value[i]) * coefficient[i];
+    }
     return sum;
   }
 };

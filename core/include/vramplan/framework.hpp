@@ -97,9 +97,9 @@ struct FrameworkSwitches {
   bool reentrant_checkpoints = false;
   std::int64_t kept_logits = 0;  // logits only of so many tokens at the end of a sequence (logits_to_keep); 0: of all
   bool scales_logits = false;    // log-probabilities at a temperature: the logits are divided, into a copy
-  bool fuses_qkv = false;         // q, k and v are one linear, in every model
-  bool native_gelu = false;       // tanh GELU is one kernel in every model
-  bool quantizes_head = false;    // the quantizer replaces every linear, the output head too
+  bool fuses_qkv = false;        // q, k and v are one linear, in every model
+  bool native_gelu = false;      // tanh GELU is one kernel in every model
+  bool quantizes_head = false;   // the quantizer replaces every linear, the output head too
   // bitsandbytes to 0.43.0: a 4-bit linear keeps its input, although no gradient of its weight is ever taken
   // (bitsandbytes/autograd/_functions.py, MatMul4Bit).
   bool quantized_keeps_input = false;

@@ -1,8 +1,9 @@
 // The pipeline, stage by stage: request -> architecture -> parameters -> states -> ops -> layout -> step -> memory ->
-// fit -> suggestions -> report. The only place that chains them.
+// fit -> suggestions -> evidence -> report. The only place that chains them.
 #pragma once
 
 #include "vramplan/catalogue.hpp"
+#include "vramplan/evidence.hpp"
 #include "vramplan/report.hpp"
 #include "vramplan/request.hpp"
 #include "vramplan/result.hpp"
@@ -11,7 +12,7 @@ namespace vramplan {
 
 // Problems: those of check_request, resolve_model; unknown_gpu; precision_unsupported; inconsistent at
 // /training/lora/targets when none of them is a module of the model; too_large when a number would not fit in 2^53.
-[[nodiscard]] Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue);
+[[nodiscard]] Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue, const Evidence& evidence);
 
 // Only what plan() says of names: unknown_model, unknown_gpu, and overrides that do not suit the model.
 [[nodiscard]] Problems check_names(const PlanRequest& request, const Catalogue& catalogue);

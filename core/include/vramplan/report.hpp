@@ -10,6 +10,7 @@
 
 #include "vramplan/architecture.hpp"
 #include "vramplan/component.hpp"
+#include "vramplan/evidence.hpp"
 #include "vramplan/fit.hpp"
 #include "vramplan/memory.hpp"
 #include "vramplan/request.hpp"
@@ -85,6 +86,8 @@ struct Report {
   std::optional<Fit> fit;
   HardwareSuggestions systems;
   std::vector<Change> changes;
+  std::optional<AccuracyGroup> accuracy;  // of runs of the same framework and method
+  std::vector<MeasuredRun> nearest;       // measured runs that resemble this one
   std::vector<Warning> warnings;
 };
 

@@ -31,14 +31,14 @@ struct TrainedTensor {
 // Parameters counted by what training does to them. Made once for a model and a training choice.
 struct Inventory {
   Params total, active;
-  Params block_linear;         // linear weights of the blocks (litgpt: the head too): what a quantizer stores in few bits
-  Params leftovers;            // embeddings, norms, biases, head, towers: never quantized
-  Params adapters;             // low-rank matrices and DoRA magnitudes
-  Params trained_base;         // of the base model
-  Params with_gradients;       // of the base model: what is trained, and what shares a flat parameter with it
-  Params copies;               // of the embedding or the head, trained beside the frozen ones
-  Params largest_trained;      // one tensor
-  Params largest_layer;        // linear weights and the rest of the largest layer
+  Params block_linear;     // linear weights of the blocks (litgpt: the head too): what a quantizer stores in few bits
+  Params leftovers;        // embeddings, norms, biases, head, towers: never quantized
+  Params adapters;         // low-rank matrices and DoRA magnitudes
+  Params trained_base;     // of the base model
+  Params with_gradients;   // of the base model: what is trained, and what shares a flat parameter with it
+  Params copies;           // of the embedding or the head, trained beside the frozen ones
+  Params largest_trained;  // one tensor
+  Params largest_layer;    // linear weights and the rest of the largest layer
   std::vector<Params> layers;  // of one layer of each group
   Params largest_fetch;        // the largest module with parameters of its own in a layer; all experts are one
   // Up to which size DeepSpeed keeps a tensor whole at stage 3, and the parameters of all such tensors.
@@ -116,11 +116,11 @@ void add_host_memory(Contributions& out, const Inventory& inventory, const Train
                      const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding,
                      bool accumulates);
 
-// states/optimizers.cpp: what an optimizer keeps and makes for all trained tensors, before ranks share it. Made once for a
-// run; only the ranks change with its size.
+// states/optimizers.cpp: what an optimizer keeps and makes for all trained tensors, before ranks share it. Made once
+// for a run; only the ranks change with its size.
 struct OptimizerMemory {
-  Contributions states;      // in GPU memory; paged states are not
-  Contributions whole;       // states that each rank has for itself
+  Contributions states;       // in GPU memory; paged states are not
+  Contributions whole;        // states that each rank has for itself
   Contributions temporaries;  // of a step that updates all tensors after backward
 };
 [[nodiscard]] OptimizerMemory optimizer_memory(const Inventory& inventory, const TrainingChoice& training,

@@ -182,6 +182,7 @@ class Step {
   OptimizerMemory optimizer_;
   Dim reused_layers_ = 0;  // the last ones, which DeepSpeed keeps whole from forward to backward
   bool has_window_mask_ = false;
+  Bytes stream_;                   // the residual stream of the batch
   std::int64_t stream_bytes_ = 0;  // of one element of the residual stream
 };
 

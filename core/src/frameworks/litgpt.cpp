@@ -18,7 +18,8 @@ FrameworkSwitches litgpt_switches(const TrainingChoice& t, const Sharding& shard
   s.source = "litgpt";
   s.norm = NormKernel::composite;
   s.rotary = RotaryKernel::composite_joined;
-  s.loss = t.cross_entropy.value_or(CrossEntropy::full_logits) == CrossEntropy::full_logits ? LossKind::upcast_full : LossKind::kept_chunked;
+  s.loss = t.cross_entropy.value_or(CrossEntropy::full_logits) == CrossEntropy::full_logits ? LossKind::upcast_full
+                                                                                            : LossKind::kept_chunked;
   s.loss_chunk_tokens = kHeadChunkTokens;
   s.autocast = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
   s.fp32_adapters = s.autocast || t.precision == Precision::fp32;  // of the type that modules are made in

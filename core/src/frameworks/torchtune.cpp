@@ -15,7 +15,8 @@ FrameworkSwitches torchtune_switches(const TrainingChoice& t) {
   s.compiled_loss = t.compile;
   s.key_repeats.sdpa = true;  // modules/attention.py expands keys and values to all heads
   s.double_quantizes = true;
-  s.loss = t.cross_entropy.value_or(CrossEntropy::full_logits) == CrossEntropy::full_logits ? LossKind::upcast_full : LossKind::in_type_chunked;
+  s.loss = t.cross_entropy.value_or(CrossEntropy::full_logits) == CrossEntropy::full_logits ? LossKind::upcast_full
+                                                                                            : LossKind::in_type_chunked;
   s.loss_chunks = s.loss == LossKind::in_type_chunked ? 8 : 1;  // CEWithChunkedOutputLoss, num_output_chunks
   s.autocast = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
   s.fp32_adapters = t.precision == Precision::fp32;

@@ -4,8 +4,7 @@
 namespace vramplan {
 namespace {
 
-void add_all(Contributions& out, const Inventory& n, ElementType weights, const StateTypes& types,
-             std::int64_t ranks) {
+void add_all(Contributions& out, const Inventory& n, ElementType weights, const StateTypes& types, std::int64_t ranks) {
   constexpr Component kGradients = Component::gradients;
   const auto add = [&](std::string_view name, Params count, ElementType type) {
     if (count.value > 0) out.add({kGradients, bytes_per_element(type), {{name, count.value}}, ranks});

@@ -3,6 +3,7 @@ import { html, nothing, type TemplateResult } from 'lit-html';
 
 import { units } from '../format';
 import { languages, type Language } from '../i18n/i18n';
+import { accuracy } from './accuracy';
 import { componentsTable } from './components-table';
 import type { Context } from './context';
 import { memoryBar } from './memory-bar';
@@ -83,7 +84,7 @@ function grounds(context: Context): TemplateResult {
       <p>${words.t('table.text')}</p>
       ${componentsTable(context)}
     </section>
-    ${timeline(context)}${changeSuggestions(context)}${hardwareSuggestions(context)}
+    ${timeline(context)}${accuracy(context)}${changeSuggestions(context)}${hardwareSuggestions(context)}
   </div>`;
 }
 

@@ -114,7 +114,7 @@ export function verdictCard(context: Context): TemplateResult {
         (context.report.suggestions?.changes ?? []).length > 0
           ? html`<a href="#changes">${context.words.t('change.title')}</a>`
           : nothing
-      }
+      }<a href="#accuracy">${context.words.t('accuracy.title')}</a>
     </p>
   </div>`;
 }
