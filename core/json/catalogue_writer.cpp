@@ -124,6 +124,7 @@ void add_ranges(OrderedJson& out, const TrainingChoice& d) {
   out.push_back(range("/training/micro_batch", limits::kMicroBatch, d.micro_batch));
   out.push_back(range("/training/global_batch", limits::kGlobalBatch, nullptr));
   out.push_back(range("/training/lora/rank", limits::kLoraRank, d.lora.rank));
+  out.push_back(range("/training/optimizer/rank", limits::kOptimizerRank, nullptr));
   out.push_back({{"pointer", "/training/lora/dropout"}, {"minimum", 0}, {"maximum", 1}, {"default", nullptr}});
   out.push_back(range("/training/trainable_layers", limits::kLayers, kProposedTrainableLayers));
   out.push_back(range("/hardware/count", limits::kGpuCount, 1));
@@ -142,6 +143,10 @@ OrderedJson options() {
   out.push_back(toggle("/training/kbit_upcast", nullptr));
   out.push_back(toggle("/training/optimizer/paged", d.optimizer.paged));
   out.push_back(toggle("/training/optimizer/foreach", nullptr));
+  out.push_back(toggle("/training/optimizer/in_backward", d.optimizer.in_backward));
+  out.push_back(toggle("/training/optimizer/momentum", d.optimizer.momentum));
+  out.push_back(toggle("/training/optimizer/master_weights", d.optimizer.master_weights));
+  out.push_back(toggle("/training/ema", d.ema));
   return out;
 }
 

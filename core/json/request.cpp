@@ -113,8 +113,11 @@ OptimizerChoice read_optimizer(const Json& value, const std::string& pointer, Pr
   reader.enumerator("states", optimizer.states);
   reader.boolean("paged", optimizer.paged);
   reader.boolean("foreach", optimizer.foreach);
+  reader.boolean("fused", optimizer.fused);
   reader.boolean("in_backward", optimizer.in_backward);
+  reader.boolean("momentum", optimizer.momentum);
   reader.boolean("master_weights", optimizer.master_weights);
+  reader.integer("rank", optimizer.rank, limits::kOptimizerRank);
   reader.finish();
   return optimizer;
 }
@@ -274,6 +277,7 @@ void read_switches(ObjectReader& reader, TrainingChoice& training) {
   reader.enumerator("kernels", training.kernels);
   reader.boolean("kbit_upcast", training.kbit_upcast);
   reader.boolean("compile", training.compile);
+  reader.boolean("ema", training.ema);
 }
 
 TrainingChoice read_training(const Json& value, const std::string& pointer, Problems& problems) {
@@ -345,6 +349,10 @@ std::vector<std::string_view> compared_fields(const Problem& problem) {
   if (problem.code == ProblemCode::not_supported) return {at};
   if (problem.code == ProblemCode::layout_mismatch) return {"/layout", "/hardware"};
   if (at == "/training/global_batch") return {at, "/training/micro_batch", "/layout"};
+  if (at.starts_with("/training/optimizer")) {
+    return {"/training/optimizer",    "/training/method",      "/training/framework",
+            "/training/global_batch", "/training/micro_batch", "/layout"};
+  }
   if (at == "/training/reference") return {at, "/training/objective", "/training/method"};
   if (at.starts_with("/training/generation")) {
     return {at, "/training/objective", "/training/sequence_length", "/training/global_batch", "/training/micro_batch"};

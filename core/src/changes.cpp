@@ -81,6 +81,28 @@ void consider_8bit_optimizer(const PlanRequest& r, std::vector<Candidate>& out) 
   out.push_back(std::move(c));
 }
 
+// bitsandbytes pages what it keeps in 32 or 8 bits; what has no pages yet must be one of these.
+void consider_paging(const PlanRequest& r, std::vector<Candidate>& out) {
+  const OptimizerChoice& o = r.training.optimizer;
+  const bool pageable = o.states == StateFormat::fp32 || o.states == StateFormat::int8;
+  if (o.name != OptimizerName::adamw || o.paged || !pageable) return;
+  Candidate c = start(r, "optimizer_paged", false);
+  c.request.training.optimizer.paged = true;
+  c.patches = {{"/training/optimizer/paged", true}};
+  out.push_back(std::move(c));
+}
+
+// torchtune's recipes have the switch for every optimizer, the Trainer for the low-rank ones.
+void consider_updates_in_backward(const PlanRequest& r, std::vector<Candidate>& out) {
+  const OptimizerChoice& o = r.training.optimizer;
+  const bool offered = r.training.framework == FrameworkId::torchtune || is_low_rank(o.name);
+  if (updates_in_backward(o) || !offered) return;
+  Candidate c = start(r, "update_in_backward", false);
+  c.request.training.optimizer.in_backward = true;
+  c.patches = {{"/training/optimizer/in_backward", true}};
+  out.push_back(std::move(c));
+}
+
 // Another method starts from its own defaults: what follows from the method is left to them.
 void change_method(const PlanRequest& r, Method method, WeightFormat base, std::string id,
                    std::vector<Candidate>& out) {
@@ -136,6 +158,8 @@ std::vector<Candidate> candidates(const PlanRequest& request) {
   consider_micro_batch(request, out);
   consider_sequence(request, out);
   consider_8bit_optimizer(request, out);
+  consider_paging(request, out);
+  consider_updates_in_backward(request, out);
   consider_methods(request, out);
   consider_double_quantization(request, out);
   consider_kbit_upcast(request, out);

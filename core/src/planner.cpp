@@ -209,6 +209,7 @@ Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue, cons
   report.inventory = step.run().inventory;
   report.layers = layers_of(r.model.architecture);
   report.memory = estimate_memory(step, r.gpu);
+  report.first_step = step.highest_of_first_step();
   if (too_large(report.memory)) return Problem{ProblemCode::too_large, "", {}};
   report.components = breakdown(step, report.memory.peak);
   report.beyond_allocated = beyond_allocated(report.memory);

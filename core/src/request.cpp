@@ -35,9 +35,7 @@ Choice only_off(std::string_view pointer, bool value) {
 }
 Choice only_one(std::string_view pointer, std::int64_t value) { return {pointer, value, value == 1}; }
 
-bool trains_whole_weights(Method method) {
-  return method == Method::full || method == Method::freeze || method == Method::galore || method == Method::lomo;
-}
+bool trains_whole_weights(Method method) { return trains_all_weights(method) || method == Method::freeze; }
 
 // FP16 weights can carry adapters; trained themselves they need loss scaling that DeepSpeed alone gives them here.
 Choice base_weights(const TrainingChoice& t) {
@@ -55,13 +53,15 @@ Choice base_weights(const TrainingChoice& t) {
 }
 
 // Unsloth compiles the modules of a model whose own weights train: other kernels than those modelled here. litgpt's
-// scripts train everything or adapters without magnitudes.
+// scripts train everything or adapters without magnitudes. DeepSpeed gives an optimizer flat shards, which have no
+// shape to project, and gradients when they are all there.
 Choice method(const TrainingChoice& t) {
   using enum Method;
   switch (t.framework) {
     case FrameworkId::litgpt: return one_of("/training/method", t.method, {full, lora, qlora});
     case FrameworkId::unsloth: return one_of("/training/method", t.method, {lora, dora, qlora});
-    default: return one_of("/training/method", t.method, {full, freeze, lora, dora, qlora});
+    case FrameworkId::deepspeed: return one_of("/training/method", t.method, {full, freeze, lora, dora, qlora});
+    default: return one_of("/training/method", t.method, {full, freeze, lora, dora, qlora, galore, lomo});
   }
 }
 
@@ -91,12 +91,45 @@ Choice kbit_upcast(const TrainingChoice& t) {
   return choice;
 }
 
-// Adafactor's states are factored by definition, so its name for them says nothing new.
+// For DeepSpeed see method; litgpt's scripts take what torch.optim and bitsandbytes have.
+bool makes_own_step(FrameworkId framework) {
+  return framework == FrameworkId::deepspeed || framework == FrameworkId::litgpt;
+}
+
+Choice optimizer_name(const TrainingChoice& t) {
+  using enum OptimizerName;
+  constexpr std::string_view pointer = "/training/optimizer/name";
+  if (makes_own_step(t.framework)) return one_of(pointer, t.optimizer.name, {adamw, sgd, adafactor, lion});
+  return one_of(pointer, t.optimizer.name,
+                {adamw, sgd, adafactor, lion, adam_mini, muon, galore, apollo, lomo, adalomo, came});
+}
+
+Choice in_backward(const TrainingChoice& t) {
+  Choice choice = only_off("/training/optimizer/in_backward", t.optimizer.in_backward);
+  if (!makes_own_step(t.framework)) choice.supported = true;
+  return choice;
+}
+
+// The forms in which an optimizer's states come. Factored ones are factored by definition: their name for it says
+// nothing new.
 Choice optimizer_states(const OptimizerChoice& optimizer) {
   using enum StateFormat;
-  Choice choice = one_of("/training/optimizer/states", optimizer.states, {fp32, bf16, int8});
-  if (optimizer.name == OptimizerName::adafactor && optimizer.states == factored) choice.supported = true;
-  return choice;
+  constexpr std::string_view pointer = "/training/optimizer/states";
+  switch (optimizer.name) {
+    case OptimizerName::adamw: return one_of(pointer, optimizer.states, {fp32, bf16, fp16, int8, int4});
+    case OptimizerName::sgd:
+    case OptimizerName::lion:
+    case OptimizerName::galore: return one_of(pointer, optimizer.states, {fp32, bf16, fp16, int8});
+    case OptimizerName::adam_mini:
+    case OptimizerName::muon:
+    case OptimizerName::apollo: return one_of(pointer, optimizer.states, {fp32, bf16, fp16});
+    case OptimizerName::adafactor: return one_of(pointer, optimizer.states, {fp32, bf16, fp16, factored});
+    case OptimizerName::came:
+    case OptimizerName::adalomo: return one_of(pointer, optimizer.states, {fp32, factored});
+    case OptimizerName::lomo:
+    case OptimizerName::badam: return one_of(pointer, optimizer.states, {fp32});
+  }
+  return one_of(pointer, optimizer.states, {fp32});
 }
 
 // The trainers of TRL stand on Transformers.
@@ -148,10 +181,9 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
       one_of("/training/precision", t.precision,
              {Precision::fp32, Precision::bf16_amp, Precision::bf16, Precision::fp16_amp}),
       base_weights(t),
-      one_of("/training/optimizer/name", t.optimizer.name,
-             {OptimizerName::adamw, OptimizerName::sgd, OptimizerName::adafactor, OptimizerName::lion}),
+      optimizer_name(t),
       optimizer_states(t.optimizer),
-      only_off("/training/optimizer/in_backward", t.optimizer.in_backward),
+      in_backward(t),
       one_of("/training/recompute", t.recompute, {Recompute::none, Recompute::full}),
       one_of("/training/attention", t.attention,
              {AttentionKernel::eager, AttentionKernel::sdpa, AttentionKernel::flash}),
@@ -206,15 +238,88 @@ void check_ranks(const PlanRequest& request, Problems& problems) {
       {ProblemCode::layout_mismatch, "/layout", {{"product", product}, {"count", request.hardware->count}}});
 }
 
+// `field` and `other` are named as the page knows them.
+void check_inconsistent(bool wrong, std::string pointer, std::string field, std::string other, Problems& problems) {
+  if (!wrong) return;
+  problems.push_back(
+      {ProblemCode::inconsistent, std::move(pointer), {{"field", std::move(field)}, {"other", std::move(other)}}});
+}
+
 // A step is a whole number of micro-batches on every data-parallel rank.
 void check_global_batch(const PlanRequest& request, Problems& problems) {
   const TrainingChoice& t = request.training;
   if (!t.global_batch) return;
   const std::int64_t dp = request.layout ? request.layout->dp : 1;
-  if (*t.global_batch % saturating_multiply(t.micro_batch, dp) == 0) return;
-  problems.push_back({ProblemCode::inconsistent,
-                      "/training/global_batch",
-                      {{"field", "global_batch"}, {"other", dp == 1 ? "micro_batch" : "micro_batch * dp"}}});
+  const bool wrong = *t.global_batch % saturating_multiply(t.micro_batch, dp) != 0;
+  check_inconsistent(wrong, "/training/global_batch", "global_batch", dp == 1 ? "micro_batch" : "micro_batch * dp",
+                     problems);
+}
+
+// The method galore or lomo is full training with an optimizer of that name: adamw stands for none chosen.
+OptimizerName optimizer_of(const TrainingChoice& t) {
+  if (t.optimizer.name != OptimizerName::adamw) return t.optimizer.name;
+  return t.method == Method::galore ? OptimizerName::galore
+         : t.method == Method::lomo ? OptimizerName::lomo
+                                    : OptimizerName::adamw;
+}
+
+// Optimizers that know the weights of a model, not adapters: by the names of modules, or by hooks on all of them.
+bool wants_whole_weights(OptimizerName name) {
+  switch (name) {
+    case OptimizerName::adam_mini:
+    case OptimizerName::galore:
+    case OptimizerName::apollo:
+    case OptimizerName::lomo:
+    case OptimizerName::adalomo: return true;
+    default: return false;
+  }
+}
+
+void check_optimizer_of_method(const TrainingChoice& t, Problems& problems) {
+  const OptimizerName name = optimizer_of(t);
+  const bool lomo = name == OptimizerName::lomo || name == OptimizerName::adalomo;
+  const bool mismatch = (t.method == Method::galore && name != OptimizerName::galore) ||
+                        (t.method == Method::lomo && !lomo) ||
+                        (!trains_whole_weights(t.method) && wants_whole_weights(name));
+  check_inconsistent(mismatch, "/training/optimizer/name", "optimizer.name", "method", problems);
+}
+
+// bitsandbytes pages 32-bit and 8-bit states, of AdamW and Lion.
+void check_paging(const OptimizerChoice& o, Problems& problems) {
+  constexpr const char* kPointer = "/training/optimizer/paged";
+  const bool has_pages = o.name == OptimizerName::adamw || o.name == OptimizerName::lion;
+  const StateFormat states = o.states.value_or(StateFormat::fp32);
+  const bool other_states = states != StateFormat::fp32 && states != StateFormat::int8;
+  check_inconsistent(o.paged && !has_pages, kPointer, "optimizer.paged", "optimizer.name", problems);
+  check_inconsistent(o.paged && has_pages && other_states, kPointer, "optimizer.paged", "optimizer.states", problems);
+}
+
+// torch/optim/adam.py: a kernel is either fused or foreach.
+void check_kernels(const OptimizerChoice& o, Problems& problems) {
+  check_inconsistent(o.foreach.value_or(false) && o.fused.value_or(false), "/training/optimizer/fused",
+                     "optimizer.fused", "optimizer.foreach", problems);
+}
+
+// A gradient that is used up at once cannot be added to the next one: torchtune's recipes, the Trainer and lomo_optim
+// refuse it or, worse, take a step for each micro-batch. The Trainer's layer-wise optimizers know one GPU only.
+void check_updates_in_backward(const PlanRequest& request, Problems& problems) {
+  const TrainingChoice& t = request.training;
+  OptimizerChoice o = t.optimizer;
+  o.name = optimizer_of(t);
+  if (!updates_in_backward(o)) return;
+  const bool by_choice = o.in_backward;
+  const std::string field = by_choice ? "optimizer.in_backward" : "optimizer.name";
+  const std::string pointer = by_choice ? "/training/optimizer/in_backward" : "/training/optimizer/name";
+  const std::int64_t dp = request.layout ? request.layout->dp : 1;
+  const bool accumulates = t.global_batch && *t.global_batch > saturating_multiply(t.micro_batch, dp);
+  check_inconsistent(by_choice && !trains_whole_weights(t.method), pointer, field, "method", problems);
+  check_inconsistent(accumulates, pointer, field, "global_batch", problems);
+  check_inconsistent(by_choice && is_low_rank(o.name) && dp > 1, pointer, field, "layout.dp", problems);
+}
+
+void check_rank(const TrainingChoice& t, Problems& problems) {
+  check_inconsistent(t.optimizer.rank && !is_low_rank(optimizer_of(t)), "/training/optimizer/rank", "optimizer.rank",
+                     "optimizer.name", problems);
 }
 
 void contradict(Problems& problems, std::string_view pointer, std::string_view other) {
@@ -257,13 +362,6 @@ void check_generation(const PlanRequest& request, Problems& problems) {
   if (!whole_groups(request)) {
     contradict(problems, "/training/generation/generations", t.global_batch ? "global_batch" : "micro_batch");
   }
-}
-
-// `field` and `other` are named as the page knows them.
-void check_inconsistent(bool wrong, std::string pointer, std::string field, std::string other, Problems& problems) {
-  if (!wrong) return;
-  problems.push_back(
-      {ProblemCode::inconsistent, std::move(pointer), {{"field", std::move(field)}, {"other", std::move(other)}}});
 }
 
 // Fields of the layout that only mean something for FSDP.
@@ -323,9 +421,23 @@ bool has_fp32_adapters(const TrainingChoice& t) {
   return has_trainer(t.framework) || t.precision == Precision::fp32 || (t.framework == FrameworkId::litgpt && mixed);
 }
 
+// Optimizers whose states are FP32 whatever the weights: those of bitsandbytes, those with FP32 copies inside, and all
+// that work on master weights.
+bool has_fp32_states(const TrainingChoice& t) {
+  if (t.optimizer.paged || t.optimizer.master_weights) return true;
+  switch (t.optimizer.name) {
+    case OptimizerName::lion:
+    case OptimizerName::adafactor: return has_trainer(t.framework);
+    case OptimizerName::came:
+    case OptimizerName::lomo:
+    case OptimizerName::adalomo: return true;
+    default: return false;
+  }
+}
+
 // States take the type of the weights they belong to. `base` is resolved.
 StateFormat default_states(const TrainingChoice& t, WeightFormat base) {
-  if (t.optimizer.name == OptimizerName::adafactor || t.optimizer.master_weights) return StateFormat::fp32;
+  if (has_fp32_states(t)) return StateFormat::fp32;
   if (!trains_whole_weights(t.method)) {
     if (has_fp32_adapters(t)) return StateFormat::fp32;
     const bool half = t.precision == Precision::fp16_amp || t.precision == Precision::fp16;
@@ -349,12 +461,20 @@ Problems check_request(const PlanRequest& request) {
   check_global_batch(request, problems);
   check_reference(request.training, problems);
   check_generation(request, problems);
+  check_optimizer_of_method(request.training, problems);
+  check_paging(request.training.optimizer, problems);
+  check_kernels(request.training.optimizer, problems);
+  check_updates_in_backward(request, problems);
+  check_rank(request.training, problems);
   return problems;
 }
 
 PlanRequest resolve_defaults(PlanRequest request) {
   TrainingChoice& t = request.training;
   if (!t.base_weights) t.base_weights = default_base_weights(t);
+  t.optimizer.name = optimizer_of(t);
+  t.optimizer.in_backward = updates_in_backward(t.optimizer);
+  if (is_low_rank(t.optimizer.name) && !t.optimizer.rank) t.optimizer.rank = kDefaultOptimizerRank;
   if (t.framework == FrameworkId::deepspeed) t.optimizer.master_weights = true;
   if (t.optimizer.states == StateFormat::factored) t.optimizer.states.reset();
   if (!t.optimizer.states) t.optimizer.states = default_states(t, *t.base_weights);

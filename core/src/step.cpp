@@ -28,6 +28,12 @@ bool drops_gradients(const Sharding& sharding, bool accumulates) {
   return sharding.engine == Engine::fsdp2 ? sharding.defers_reduction : true;
 }
 
+// Updates in backward. Whole gradients of a sharded model are divided when the unit's backward has ended; only then can
+// they be used.
+bool uses_up_gradients(const TrainingChoice& t, const Sharding& sharding) {
+  return updates_in_backward(t.optimizer) && sharding.gradients == 1;
+}
+
 BlockContext context_of(const Run& run, bool trained_layer) {
   BlockContext c;
   const ElementType working = working_type(run);
@@ -44,11 +50,12 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.multiplies_int8 = run.types.base == WeightFormat::int8;
   const Method method = run.training.method;
   c.trains_base =
-      method == Method::full || (method == Method::freeze && trained_layer) || run.framework.trains_whole_units;
+      trains_all_weights(method) || (method == Method::freeze && trained_layer) || run.framework.trains_whole_units;
   c.trains_embedding = trains_outside(run.training, Module::embedding);
   c.trains_head = trains_outside(run.training, Module::head);
   c.trains_norms = c.trains_base;
   c.accumulates = drops_gradients(run.sharding, run.accumulation_steps > 1);
+  c.uses_up_gradients = uses_up_gradients(run.training, run.sharding);
   c.gradient_enters = trained_layer;
   c.attention = run.training.attention;
   c.adapter = {run.adapter_targets, run.training.lora.dropout.value_or(0) > 0, method == Method::dora,
@@ -59,7 +66,7 @@ BlockContext context_of(const Run& run, bool trained_layer) {
 // The final norm trains with the whole model only.
 BlockContext head_context(const Run& run) {
   BlockContext c = context_of(run, true);
-  c.trains_norms = run.training.method == Method::full;
+  c.trains_norms = trains_all_weights(run.training.method);
   return c;
 }
 
@@ -84,8 +91,43 @@ Dim first_trained_layer(const Run& run, Dim layers) {
   return std::max<Dim>(layers - run.training.trainable_layers.value_or(0), 0);
 }
 
-WalkedGraph walked(Graph graph) {
-  BlockProfile profiled = profile(graph);
+GradientPolicy gradient_policy(const Run& run, GradientLife life, bool in_block) {
+  if (!uses_up_gradients(run.training, run.sharding)) return {};
+  const TensorUpdate update = largest_update(run.inventory, run.training, run.framework, run.types, in_block);
+  if (update.elements == 0) return {};
+  return {life, update.temporaries, Bytes(bytes_per_element(run.types.weights)) * update.elements};
+}
+
+GradientLife life_of_gradients(const Run& run) {
+  const OptimizerName name = run.training.optimizer.name;
+  const bool later = name == OptimizerName::lomo || name == OptimizerName::adalomo;
+  return later ? GradientLife::next_update : GradientLife::own_update;
+}
+
+GradientPolicy block_policy(const Run& run) { return gradient_policy(run, life_of_gradients(run), true); }
+
+// A table that is embedding and head at once. A classifier's head is a matrix of its own.
+bool trains_tied_table(const Run& run) {
+  return run.model->tie_word_embeddings && trains_all_weights(run.training.method) &&
+         run.training.objective != Objective::reward;
+}
+
+// The gradient of a tied table waits for that of the embedding; one that is added up over chunks, for the last of them.
+GradientPolicy head_policy(const Run& run) {
+  if (trains_tied_table(run) || run.framework.loss == LossKind::in_type_chunked) return {};
+  return gradient_policy(run, life_of_gradients(run), false);
+}
+
+// The last gradient of backward. Of a tied table it is added to the head's, which then is one gradient too many.
+GradientPolicy embedding_policy(const Run& run) {
+  GradientPolicy policy = gradient_policy(run, GradientLife::own_update, false);
+  if (!trains_tied_table(run)) return policy;
+  policy.temporaries = std::max(policy.temporaries - policy.gradient, Bytes{});
+  return policy;
+}
+
+WalkedGraph walked(Graph graph, const GradientPolicy& policy = {}) {
+  BlockProfile profiled = profile(graph, policy);
   return {std::move(graph), std::move(profiled)};
 }
 
@@ -100,8 +142,9 @@ std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
       if (count == 0) return;
       BlockContext context = context_of(run, trained);
       context.gradient_enters = gradient_enters;
-      stacks.push_back(
-          {at, count, trained, walked(block_graph(context, group, checkpointed && trained)), run.inventory.layers[i]});
+      stacks.push_back({at, count, trained,
+                        walked(block_graph(context, group, checkpointed && trained), block_policy(run)),
+                        run.inventory.layers[i]});
     };
     const Dim frozen = std::clamp<Dim>(first_trained - first, 0, group.count);
     push(first, frozen, false, false);
@@ -195,6 +238,7 @@ struct ContributionSink {
     const LiveSet set = live_at(block.graph, phase, peak.op);
     for (const LiveItem& live : set.items()) item(block.symbols, live, 1);
     term(gradients, 1, 1, 1, Factor{"G_running", peak.parameter_gradients.value});
+    term(Component::optimizer_temporaries, 1, 1, 1, Factor{"U_running", peak.update.value});
   }
 };
 
@@ -207,6 +251,7 @@ bool is_backward(EventKind k) {
          k == EventKind::backward_embedding;
 }
 bool in_pass(EventKind k) { return is_forward(k) || is_backward(k); }
+Phase phase_of(const Peak& backward) { return backward.update.value > 0 ? Phase::after_backward : Phase::backward; }
 bool is_block(EventKind k) {
   return k == EventKind::forward_block || k == EventKind::recompute_block || k == EventKind::backward_block;
 }
@@ -284,7 +329,8 @@ Form form_of(const ModelArchitecture& model, const TrainingChoice& training, con
              BatchSize batch) {
   const Sharding sharding = sharding_of(training, layout);
   const bool accumulates = accumulation_steps(training, layout, batch) > 1;
-  Form form{sharding.engine, sharding.gathers, drops_gradients(sharding, accumulates), 0};
+  Form form{sharding.engine, sharding.gathers, drops_gradients(sharding, accumulates),
+            uses_up_gradients(training, sharding), 0};
   for (const LayerGroup& group : model.groups) {
     for (const Mixer& mixer : group.mixers) {
       const auto* attention = std::get_if<Attention>(&mixer);
@@ -315,11 +361,12 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
 
 Step::Step(const Run& run)
     : run_(run),
-      embedding_(walked(embedding_graph(embedding_context(run)))),
-      head_(walked(head_graph(head_context(run)))),
+      embedding_(walked(embedding_graph(embedding_context(run)), embedding_policy(run))),
+      head_(walked(head_graph(head_context(run)), head_policy(run))),
       stacks_(stacks_of(run, layers_of(*run.model))),
       reference_(reference_of(run)),
-      layers_(layers_of(*run.model)) {
+      layers_(layers_of(*run.model)),
+      optimizer_(optimizer_memory(run.inventory, run.training, run.framework, run.types)) {
   reused_layers_ = layers_within_reuse(run_, stacks_);
   const BlockContext context = context_of(run_, true);
   has_window_mask_ = any_window_mask(context);
@@ -358,10 +405,11 @@ void Step::fill_lists() {
     add_reference_weights(weights_, run_.inventory, run_.types, run_.sharding);
   }
   add_master_weights(states_, run_.inventory, run_.training, run_.types, run_.sharding);
-  add_optimizer_states(states_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
+  master_weights_bytes_ = states_.total();
+  add_optimizer_states(states_, optimizer_, run_.sharding);
   add_gradients(gradients_, run_.inventory, run_.types, run_.sharding);
   add_gradients_between_passes(kept_, run_.inventory, run_.types, run_.sharding, working_type(run_));
-  add_optimizer_temporaries(temporaries_, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding);
+  add_optimizer_temporaries(temporaries_, optimizer_, run_.inventory, run_.types, run_.sharding);
   const ZeroSizes sizes = zero_sizes(run_.sharding, run_.model->hidden_size);
   add_backward_buffers(buffers_, run_.inventory, run_.types, run_.sharding, sizes);
   add_others(others_, run_);
@@ -433,8 +481,18 @@ void Step::describe_gradients_done(Event event, Sink& sink) const {
   }
 }
 
+// Of updates in backward, the one gradient that outlives its graph: a tied table's, from the head to the embedding.
+template <class Sink>
+void Step::describe_waiting_gradient(Event event, Sink& sink) const {
+  if (!trains_tied_table(run_) || !uses_up_gradients(run_.training, run_.sharding)) return;
+  if (!is_backward(event.kind) || event.kind == EventKind::backward_head) return;
+  sink.term(kGradients, bytes_per_element(run_.types.weights), 1, 1, Factor{"V", run_.model->vocab_size},
+            Factor{"h", run_.model->hidden_size});
+}
+
 template <class Sink>
 void Step::describe_gradients(Event event, Sink& sink) const {
+  if (updates_in_backward(run_.training.optimizer)) return describe_waiting_gradient(event, sink);
   const Sharding& s = run_.sharding;
   const bool zero_2_or_3 = s.engine == Engine::deepspeed && s.stage >= 2;
   const bool before_first_pass = event.kind == EventKind::reference_forward && !reference_runs_last();
@@ -580,15 +638,16 @@ void Step::describe_running(Event event, Sink& sink) const {
       const WalkedGraph& highest = highest_of_reference();
       return sink.moment(highest, highest.forward_without_grad, Phase::forward_without_grad, gradients);
     }
-    case EventKind::backward_head: return sink.moment(head_, head_.backward, Phase::backward, gradients);
-    case EventKind::backward_embedding: return sink.moment(embedding_, embedding_.backward, Phase::backward, gradients);
+    case EventKind::backward_head: return sink.moment(head_, head_.backward, phase_of(head_.backward), gradients);
+    case EventKind::backward_embedding:
+      return sink.moment(embedding_, embedding_.backward, phase_of(embedding_.backward), gradients);
     default: break;
   }
   if (!is_block(event.kind)) return;
   const LayerStack& stack = stack_of(event.layer);
   const WalkedGraph& block = stack.block;
   if (event.kind == EventKind::backward_block) {
-    sink.moment(block, block.backward, Phase::backward, gradients);
+    sink.moment(block, block.backward, phase_of(block.backward), gradients);
   } else if (event.kind == EventKind::forward_block && (checkpoints() || !stack.trained)) {
     sink.moment(block, block.forward_without_grad, Phase::forward_without_grad, gradients);
   } else {
@@ -771,12 +830,8 @@ std::vector<Contribution> Step::contributions(Event event) const {
   return sink.out;
 }
 
-Step::Highest Step::highest() const {
-  Highest best{{EventKind::steady}, live({EventKind::steady})};
-  const auto consider = [&](Event event) {
-    const Bytes bytes = live(event);
-    if (bytes > best.bytes) best = {event, bytes};
-  };
+template <class Visit>
+void Step::visit_candidates(Visit consider) const {
   for (const EventKind kind : {EventKind::forward_embedding, EventKind::forward_head, EventKind::backward_head,
                                EventKind::gradient_reduction, EventKind::optimizer_step}) {
     consider({kind});
@@ -798,7 +853,26 @@ Step::Highest Step::highest() const {
       consider({EventKind::backward_block, i});
     }
   }
+}
+
+Step::Highest Step::highest() const {
+  Highest best{{EventKind::steady}, live({EventKind::steady})};
+  visit_candidates([&](Event event) {
+    const Bytes bytes = live(event);
+    if (bytes > best.bytes) best = {event, bytes};
+  });
   return best;
+}
+
+// Updates in backward make states while backward goes on: its end is as high as in later steps.
+Bytes Step::highest_of_first_step() const {
+  const bool states_come_last = !updates_in_backward(run_.training.optimizer);
+  Bytes most = live({EventKind::steady});
+  visit_candidates([&](Event event) {
+    const bool without = states_come_last && event.kind != EventKind::optimizer_step;
+    most = std::max(most, without ? live(event) - (states_bytes_ - master_weights_bytes_) : live(event));
+  });
+  return most;
 }
 
 }  // namespace vramplan

@@ -25,8 +25,9 @@ class Storage:
 class Ledger(TorchDispatchMode):
     """Enter it inside FakeTensorMode; `phase` and `watch(model)` say where an operation belongs."""
 
-    def __init__(self, transients=None):
+    def __init__(self, transients=None, device='cuda'):
         super().__init__()
+        self.device = device
         self.alive, self.events, self.operations = {}, [], []
         self.transients = transients or {}
         self.phase, self.stack, self.marks, self.pending = 'build', [], [], None
@@ -63,7 +64,7 @@ class Ledger(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         name = str(func).removesuffix('.default')
         self.operations.append(name)
-        born = [s for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor) and leaf.device.type == 'cuda' if (s := self._born(leaf, name, node))]
+        born = [s for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor) and leaf.device.type == self.device if (s := self._born(leaf, name, node))]
         extra = self.transients.get(func)
         if extra and (size := extra(args, out)):
             s = self._make(size, torch.uint8, (size,), name + ' (workspace)', node)

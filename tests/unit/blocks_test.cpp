@@ -39,7 +39,7 @@ BlockContext context_for(const ModelArchitecture& model) {
   BlockContext c;
   c.model = &model;
   c.sequence_length = 4;
-  c.trains_base = c.trains_norms = c.trains_leftovers = true;
+  c.trains_base = c.trains_norms = c.trains_embedding = c.trains_head = true;
   return c;
 }
 
@@ -53,7 +53,7 @@ BlockContext autocast_for(const ModelArchitecture& model) {
 
 BlockContext adapters_for(const ModelArchitecture& model, Module target) {
   BlockContext c = context_for(model);
-  c.trains_base = c.trains_norms = c.trains_leftovers = false;
+  c.trains_base = c.trains_norms = c.trains_embedding = c.trains_head = false;
   c.framework.autocast = c.framework.adapter_casts_input = true;
   c.rank = 2;
   c.adapter.targets = std::uint64_t{1} << static_cast<unsigned>(target);
@@ -93,7 +93,7 @@ TEST_CASE("dropout of the embedding keeps a mask when the embedding needs a grad
     return profile(g).saved.at(products_for(g)).value;
   };
   CHECK(kept() == kTokens * kHidden);
-  c.trains_leftovers = c.gradient_enters = false;
+  c.trains_embedding = c.gradient_enters = false;
   CHECK(kept() == 0);
 }
 
@@ -218,7 +218,9 @@ TEST_CASE("merged adapters of gate and up share their factors at twice the rank"
   const std::vector<ParameterGroup> groups = parameter_groups(model);
   TrainingChoice training;
   training.method = Method::lora;
-  training.lora = {.rank = 2, .targets = {"gate", "up", "down"}, .dropout = 0.0};
+  training.lora.rank = 2;
+  training.lora.targets = {"gate", "up", "down"};
+  training.lora.dropout = 0.0;
   // gate and up: 2r x hidden in, 2 x inner x 2r out. down: r x (inner + hidden). Of each expert.
   CHECK(take_inventory(model, training, groups).adapters ==
         Params(kExperts * (4 * kHidden + 4 * 2 * kInner + 2 * (kInner + kHidden))));

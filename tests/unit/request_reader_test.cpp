@@ -109,6 +109,63 @@ TEST_CASE("the request of the contract reads, once what is not modelled yet is r
   CHECK(read.value().layout->zero == 3);
 }
 
+TEST_CASE("the optimizer's details read") {
+  const Result<PlanRequest> read = read_request(parsed(R"({"model": "x", "training": {"method": "full", "ema": true,
+    "optimizer": {"name": "galore", "rank": 64, "fused": false, "momentum": true, "master_weights": true}}})"));
+  REQUIRE(read.ok());
+  const OptimizerChoice& o = read.value().training.optimizer;
+  CHECK(o.rank == 64);
+  CHECK(o.fused == false);
+  CHECK(o.momentum);
+  CHECK(o.master_weights);
+  CHECK(read.value().training.ema);
+}
+
+Json with_training(std::string_view training) { return {{"model", "x"}, {"training", parsed(training)}}; }
+
+TEST_CASE("an update in backward leaves no gradient to accumulate") {
+  const Json request = with_training(R"({"method": "full", "micro_batch": 2, "global_batch": 4,
+                                         "optimizer": {"in_backward": true}})");
+  CHECK(problems_of(request) == Lines{"inconsistent /training/optimizer/in_backward"});
+  CHECK(argument(problem_of(request), "other") == "global_batch");
+  CHECK(problems_of(with_training(R"({"method": "lomo", "micro_batch": 2, "global_batch": 4})")) ==
+        Lines{"inconsistent /training/optimizer/name"});
+  CHECK(problems_of(with_training(R"({"method": "lomo", "micro_batch": 4, "global_batch": 4})")) == Lines{});
+}
+
+TEST_CASE("optimizers and what does not go with them") {
+  CHECK(problems_of(with_training(R"({"method": "lora", "optimizer": {"in_backward": true}})")) ==
+        Lines{"inconsistent /training/optimizer/in_backward"});
+  CHECK(problems_of(with_training(R"({"method": "lora", "optimizer": {"name": "galore"}})")) ==
+        Lines{"inconsistent /training/optimizer/name"});
+  CHECK(problems_of(with_training(R"({"method": "galore", "optimizer": {"name": "muon"}})")) ==
+        Lines{"inconsistent /training/optimizer/name"});
+  CHECK(problems_of(with_training(R"({"method": "lomo", "optimizer": {"name": "adalomo"}})")) == Lines{});
+  CHECK(problems_of(with_training(R"({"method": "full", "optimizer": {"name": "muon", "paged": true}})")) ==
+        Lines{"inconsistent /training/optimizer/paged"});
+  CHECK(problems_of(with_training(R"({"method": "full", "optimizer": {"states": "bf16", "paged": true}})")) ==
+        Lines{"inconsistent /training/optimizer/paged"});
+  CHECK(problems_of(with_training(R"({"method": "full", "optimizer": {"foreach": true, "fused": true}})")) ==
+        Lines{"inconsistent /training/optimizer/fused"});
+  CHECK(problems_of(with_training(R"({"method": "full", "optimizer": {"rank": 8}})")) ==
+        Lines{"inconsistent /training/optimizer/rank"});
+  CHECK(problems_of(with_training(R"({"method": "full", "optimizer": {"name": "muon", "states": "int8"}})")) ==
+        Lines{"not_supported /training/optimizer/states"});
+}
+
+TEST_CASE("engines that step by themselves take neither updates in backward nor optimizers that know the model") {
+  for (const std::string framework : {"deepspeed", "litgpt"}) {
+    CHECK(problems_of(with_training(R"({"method": "full", "framework": ")" + framework +
+                                    R"(", "optimizer": {"in_backward": true}})")) ==
+          Lines{"not_supported /training/optimizer/in_backward"});
+    CHECK(problems_of(with_training(R"({"method": "full", "framework": ")" + framework +
+                                    R"(", "optimizer": {"name": "muon"}})")) ==
+          Lines{"not_supported /training/optimizer/name"});
+    CHECK(problems_of(with_training(R"({"method": "galore", "framework": ")" + framework + R"("})")) ==
+          Lines{"not_supported /training/method"});
+  }
+}
+
 TEST_CASE("a model alone is a request") {
   const Result<PlanRequest> read = read_request(parsed(R"({"model": "x"})"));
   REQUIRE(read.ok());
@@ -278,21 +335,17 @@ TEST_CASE("the contract's values that are not modelled are known and refused by 
   };
   const Row rows[] = {
       {"/training/objective", "ppo"},
-      {"/training/method", "galore"},
       {"/training/framework", "megatron"},
       {"/training/precision", "fp8"},
       {"/training/precision", "fp16"},
       {"/training/base_weights", "mxfp4"},
       {"/training/base_weights", "fp8"},
-      {"/training/optimizer/name", "muon"},
-      {"/training/optimizer/name", "adam_mini"},
-      {"/training/optimizer/states", "int4"},
-      {"/training/optimizer/states", "fp16"},
+      {"/training/optimizer/name", "badam"},
+      {"/training/optimizer/states", "factored"},
       {"/training/recompute", "selective"},
       {"/training/attention", "flex"},
       {"/training/compile", true},
       {"/training/offload/optimizer", true},
-      {"/training/optimizer/in_backward", true},
       {"/layout/sp", true},
       {"/layout/vpp", 2},
       {"/layout/ep", 2},

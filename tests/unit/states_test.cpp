@@ -33,7 +33,8 @@ FrameworkSwitches switches() { return {}; }
 
 std::int64_t optimizer_bytes(const Inventory& n, const TrainingChoice& t, const Sharding& sharding = {}) {
   Contributions out;
-  add_optimizer_states(out, n, t, switches(), state_types(t, switches()), sharding);
+  const FrameworkSwitches framework = switches_for(t, {});
+  add_optimizer_states(out, optimizer_memory(n, t, framework, state_types(t, framework)), sharding);
   return out.total().value;
 }
 
@@ -64,6 +65,8 @@ constexpr std::int64_t kLlamaLayerOutputs = 2LL * 4096 + 2LL * 1024 + 2LL * 1433
 constexpr std::int64_t kQwenLayerLinear = 2LL * 896 * 896 + 2LL * 128 * 896 + 3LL * 4864 * 896;
 constexpr std::int64_t kQwenLayerVectors = (896 + 128 + 128) + 2 * 896;
 constexpr std::int64_t kQwenTable = 151936LL * 896;  // embedding and head are one tensor
+// bitsandbytes: 256 values in FP32 that the 8-bit codes of a moment stand for.
+constexpr std::int64_t kCodeMap = 4 * 256;
 
 }  // namespace
 
@@ -120,7 +123,7 @@ TEST_CASE("a tied table is one tensor") {
   const Inventory n = inventory_of(kQwen, training(Method::full));
   CHECK(n.total == Params(494'032'768));
   CHECK(n.outside_layers == Params(kQwenTable + 896));
-  CHECK(n.largest_trained == Params(kQwenTable));
+  CHECK(n.tensors.front().elements() == kQwenTable);
   CHECK(n.trained_base == n.total);
 }
 
@@ -150,20 +153,18 @@ TEST_CASE("AdamW keeps two states a parameter, Lion one, SGD none") {
 TEST_CASE("8-bit Adam: a byte a state, FP32 for small tensors and embeddings, a constant per 256 values") {
   TrainingChoice t = training(Method::full);
   t.optimizer.states = StateFormat::int8;
-  const Inventory n = inventory_of(kQwen, t);
-  const std::int64_t large = 24 * kQwenLayerLinear;
-  CHECK(n.small == Params(kQwenTable + 24 * kQwenLayerVectors + 896));
-  CHECK(n.quantized_blocks == large / 256);  // every one of these matrices is whole blocks
-  CHECK(optimizer_bytes(n, t) == 2 * (large + 4 * (large / 256) + 4 * n.small.value));
+  const std::int64_t large = 24 * kQwenLayerLinear;  // every one of these matrices is whole blocks
+  const std::int64_t small = kQwenTable + 24 * kQwenLayerVectors + 896;
+  CHECK(optimizer_bytes(inventory_of(kQwen, t), t) == 2 * (large + 4 * (large / 256) + 4 * small + kCodeMap));
 }
 
 TEST_CASE("8-bit Adam outside the Trainer quantizes the embedding's states too") {
   TrainingChoice t = training(Method::full);
   t.framework = FrameworkId::torchtune;
   t.optimizer.states = StateFormat::int8;
-  const Inventory n = inventory_of(kQwen, t);
-  CHECK(n.small == Params(24 * kQwenLayerVectors + 896));
-  CHECK(n.quantized_blocks == (24 * kQwenLayerLinear + kQwenTable) / 256);
+  const std::int64_t large = 24 * kQwenLayerLinear + kQwenTable;
+  const std::int64_t small = 24 * kQwenLayerVectors + 896;
+  CHECK(optimizer_bytes(inventory_of(kQwen, t), t) == 2 * (large + 4 * (large / 256) + 4 * small + kCodeMap));
 }
 
 TEST_CASE("8-bit Adam: a tensor's last block of 256 is whole, tensors under 4096 elements have none") {
@@ -174,25 +175,26 @@ TEST_CASE("8-bit Adam: a tensor's last block of 256 is whole, tensors under 4096
   t.optimizer.states = StateFormat::int8;
   const Inventory n = inventory_of(kQwen, t);
   CHECK(n.adapters == Params(24 * 17 * (896 + 128)));
-  CHECK(n.small == Params(24 * 17 * 128));  // 2176 elements
-  CHECK(n.quantized_blocks == 24 * 60);     // 15232 elements: 59 blocks and a half
-  CHECK(optimizer_bytes(n, t) == 24 * 2 * (17 * 896 + 4 * 60 + 4 * 17 * 128));
+  // 17 x 896 = 15232 elements: 59 blocks and a half. 128 x 17 = 2176: small.
+  CHECK(optimizer_bytes(n, t) == 24 * 2 * (17 * 896 + 4 * 60 + 4 * 17 * 128) + 2 * kCodeMap);
 }
 
-TEST_CASE("paged states are not in GPU memory") {
+TEST_CASE("paged states are not in GPU memory, but for tensors under 100,000 elements and 8-bit constants") {
   TrainingChoice t = training(Method::full);
-  t.optimizer.states = StateFormat::int8;
   t.optimizer.paged = true;
-  CHECK(optimizer_bytes(inventory_of(kQwen, t), t) == 0);
+  // The smallest matrix, k and v of 128 x 896, has 114,688.
+  CHECK(optimizer_bytes(inventory_of(kQwen, t), t) == 8 * (24 * kQwenLayerVectors + 896));
+  t.optimizer.states = StateFormat::int8;
+  CHECK(optimizer_bytes(inventory_of(kQwen, t), t) ==
+        2 * (4 * (24 * kQwenLayerLinear / 256) + 4 * (24 * kQwenLayerVectors + 896) + kCodeMap));
 }
 
 TEST_CASE("Adafactor keeps a row and a column of each matrix, vectors whole") {
   TrainingChoice t = training(Method::full);
   t.optimizer.name = OptimizerName::adafactor;
-  const Inventory n = inventory_of(kQwen, t);
   const std::int64_t layer = 2 * (896 + 896) + 2 * (128 + 896) + 3 * (4864 + 896) + kQwenLayerVectors;
-  CHECK(n.row_and_column_sums == Params(24 * layer + (151936 + 896) + 896));
-  CHECK(optimizer_bytes(n, t) == 4 * n.row_and_column_sums.value);
+  const std::int64_t tensors = 24 * (7 + 3 + 2) + 2;  // each has a root mean square
+  CHECK(optimizer_bytes(inventory_of(kQwen, t), t) == 4 * (24 * layer + (151936 + 896) + 896 + tensors));
 }
 
 TEST_CASE("states of adapters are those of adapters alone") {

@@ -21,9 +21,13 @@ export interface TrainingRequest {
     states?: string;
     paged?: boolean;
     foreach?: boolean;
+    fused?: boolean;
     in_backward?: boolean;
+    momentum?: boolean;
     master_weights?: boolean;
+    rank?: number;
   };
+  ema?: boolean;
   lora?: { rank?: number; targets?: string[]; dropout?: number; modules_to_save?: string[]; rslora?: boolean };
   sequence_length?: number;
   micro_batch?: number;
@@ -188,6 +192,7 @@ export interface Report {
     per_gpu: { allocated: Estimate; reserved: Estimate; device: Estimate };
     components: Component[]; // adds up to allocated.expected at the peak
     peak: { event: string; block: number | null };
+    first_step_bytes: number; // allocated at the peak of the very first step, before there are optimizer states
     beyond_allocated: Component[]; // allocator slack, CUDA context, communication: adds up to device.expected - allocated.expected
     layers: { first: number; count: number; kept_bytes: number }[]; // runs of identical layers; what one keeps from forward to backward
     stages: { stage: number; allocated: Estimate; reserved: Estimate; device: Estimate }[];

@@ -75,9 +75,12 @@ struct FrameworkSwitches {
   bool fp32_adapters = false;                   // adapters are held in FP32
   bool adapter_casts_input = false;             // PEFT: the adapter casts its input to the adapter's type first
   bool quantized_output_follows_input = false;  // bitsandbytes: a 4-bit linear answers in the type of its input
-  bool foreach_optimizer = true;  // multi-tensor optimizer kernels make a temporary the size of what they update
-  bool raises_leftovers = false;  // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
-  bool kv_cache = false;          // a cache concatenates keys and values, which copies them (use_cache on in training)
+  bool foreach_optimizer = true;         // multi-tensor optimizer kernels make a temporary the size of what they update
+  bool hugging_face_optimizers = false;  // Lion of bitsandbytes, Adafactor of Transformers; weight decay in two groups
+  bool fp32_embedding_states = false;    // 8-bit optimizers keep 32-bit states of embeddings
+  std::int64_t torchao_block = 128;      // values that share a scale in 4-bit states
+  bool raises_leftovers = false;         // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
+  bool kv_cache = false;  // a cache concatenates keys and values, which copies them (use_cache on in training)
   // PEFT adapts a parameter that holds all experts by adding the update to the weight, for every pass.
   bool merges_expert_adapters = false;
   // FSDP with mixed precision: Accelerate raises the trained 16-bit weights to FP32 (accelerator.py, prepare_model).

@@ -155,12 +155,14 @@ struct Moment {
   Polynomial bytes;
   std::int32_t op = -1;
   Bytes parameter_gradients;  // of these bytes, gradients of parameters made so far
+  Bytes update{};             // and temporaries of an optimizer that updates a parameter here; 0: the operation runs
 };
 // The same for one batch and length.
 struct Peak {
   Bytes bytes{};
   std::int32_t op = -1;
   Bytes parameter_gradients{};
+  Bytes update{};
 };
 
 // The moments of a phase that are highest for some batch and length: all others stay below one of these.
@@ -190,10 +192,29 @@ struct BlockProfile {
   Polynomial flops;
 };
 
-[[nodiscard]] BlockProfile profile(const Graph& graph);
+// When the gradient of a parameter goes: when the optimizer has run after backward; when the optimizer has updated that
+// parameter, in a hook that runs once the gradient is there (torch.Tensor.register_post_accumulate_grad_hook); or when
+// the next gradient is made, in a hook that looks for gradients from before (lomo_optim, register_hook).
+enum class GradientLife : std::uint8_t { step, own_update, next_update };
+struct GradientPolicy {
+  GradientLife life = GradientLife::step;
+  // Temporaries of the update per bytes of gradient, as a ratio.
+  Bytes temporaries{}, gradient{1};
+};
+
+[[nodiscard]] BlockProfile profile(const Graph& graph, const GradientPolicy& policy = {});
 
 // What is alive inside a block at a moment, tensor by tensor (parameter gradients apart: see Moment).
-enum class Phase : std::uint8_t { forward_without_grad, forward_with_grad, backward, entering, saved, pinned };
+// after_backward: when the operation has run and what it alone needed has gone.
+enum class Phase : std::uint8_t {
+  forward_without_grad,
+  forward_with_grad,
+  backward,
+  after_backward,
+  entering,
+  saved,
+  pinned
+};
 struct LiveItem {
   Component component;
   Size size;
@@ -235,8 +256,9 @@ struct BlockContext {
   bool trains_embedding = false;
   bool trains_head = false;
   bool trains_norms = false;
-  bool accumulates = false;     // parameter gradients are there already: new ones are added and dropped
-  bool gradient_enters = true;  // the block's input needs a gradient
+  bool accumulates = false;        // parameter gradients are there already: new ones are added and dropped
+  bool uses_up_gradients = false;  // the optimizer does, in backward: a tied table's waits for the second one alone
+  bool gradient_enters = true;     // the block's input needs a gradient
   AttentionKernel attention = AttentionKernel::sdpa;
   AdapterSettings adapter;
 };

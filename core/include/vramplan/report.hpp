@@ -76,6 +76,7 @@ struct Report {
   Inventory inventory;
   Dim layers = 0;
   MemoryEstimate memory;
+  Bytes first_step;  // allocated at the peak of the very first step, before there are optimizer states
   std::vector<ComponentRow> components;
   std::vector<ComponentRow> beyond_allocated;
   std::vector<LayerRow> layer_rows;

@@ -71,9 +71,15 @@ struct OptimizerChoice {
   std::optional<StateFormat> states;
   bool paged = false;
   std::optional<bool> foreach;
+  std::optional<bool> fused;  // without foreach: one kernel for all (the default), or a loop over the tensors
   bool in_backward = false;
-  bool master_weights = false;  // an FP32 copy of trained 16-bit weights
+  bool momentum = false;             // of SGD
+  bool master_weights = false;       // an FP32 copy of trained 16-bit weights
+  std::optional<std::int64_t> rank;  // of GaLore and APOLLO
 };
+
+// transformers/trainer_optimizer.py, _get_galore_optimizer and _get_apollo_optimizer.
+inline constexpr std::int64_t kDefaultOptimizerRank = 128;
 
 struct LoraChoice {
   std::int64_t rank = 16;
@@ -111,6 +117,7 @@ struct TrainingChoice {
   Precision precision = Precision::bf16_amp;
   std::optional<WeightFormat> base_weights;
   OptimizerChoice optimizer;
+  bool ema = false;  // a moving average of the trained weights beside them
   LoraChoice lora;
   std::int64_t sequence_length = 2048;
   std::int64_t micro_batch = 1;
@@ -191,6 +198,17 @@ struct PlanRequest {
 // What the visitor gave stays. `foreach` stays absent too: its default belongs to the framework.
 [[nodiscard]] PlanRequest resolve_defaults(PlanRequest request);
 
+[[nodiscard]] constexpr bool trains_all_weights(Method method) {
+  return method == Method::full || method == Method::galore || method == Method::lomo;
+}
+[[nodiscard]] constexpr bool is_low_rank(OptimizerName name) {
+  return name == OptimizerName::galore || name == OptimizerName::apollo;
+}
+// LOMO is nothing but an update in the middle of backward; others can be made to work that way.
+[[nodiscard]] constexpr bool updates_in_backward(const OptimizerChoice& optimizer) {
+  return optimizer.in_backward || optimizer.name == OptimizerName::lomo || optimizer.name == OptimizerName::adalomo;
+}
+
 // The ranks that hold one copy of the model each see their own data: dp; all of them together: dp * tp * pp * cp.
 [[nodiscard]] constexpr std::int64_t ranks_of(const LayoutChoice& layout) {
   return saturating_multiply(saturating_multiply(layout.dp, layout.tp), saturating_multiply(layout.pp, layout.cp));
@@ -206,6 +224,7 @@ inline constexpr IntegerRange kSequenceLength{1, 16'777'216};
 inline constexpr IntegerRange kMicroBatch{1, 65'536};
 inline constexpr IntegerRange kGlobalBatch{1, 16'777'216};
 inline constexpr IntegerRange kLoraRank{1, 65'536};
+inline constexpr IntegerRange kOptimizerRank{1, 65'536};
 inline constexpr IntegerRange kGenerations{1, 65'536};
 inline constexpr IntegerRange kFsdpVersion{1, 2};
 inline constexpr IntegerRange kGpuCount{1, 131'072};

@@ -15,6 +15,19 @@
 
 namespace vramplan {
 
+// Trained tensors of one shape, as an optimizer sees them.
+struct TrainedTensor {
+  ParameterKind kind = ParameterKind::linear;
+  Module module = Module::other;
+  bool in_block = false;  // a weight of a layer that is not an adapter
+  bool adapter = false;
+  bool copy = false;  // of a module, trained beside the frozen one
+  Dim rows = 0, columns = 1;
+  std::int64_t count = 1;  // equal ones
+  [[nodiscard]] std::int64_t elements() const { return saturating_multiply(rows, columns); }
+  [[nodiscard]] bool is_matrix() const { return rows > 1 && columns > 1; }
+};
+
 // Parameters counted by what training does to them. Made once for a model and a training choice.
 struct Inventory {
   Params total, active;
@@ -24,17 +37,15 @@ struct Inventory {
   Params trained_base;     // of the base model
   Params with_gradients;   // of the base model: what is trained, and what shares a flat parameter with it
   Params copies;           // of the embedding or the head, trained beside the frozen ones
-  Params embedding;        // rows of nn.Embedding among the trained base
   Params largest_trained;  // one tensor
   Params largest_layer;    // linear weights and the rest of the largest layer
   std::vector<Params> layers;  // of one layer of each group
   Params largest_fetch;        // the largest module with parameters of its own in a layer; all experts are one
   // Up to which size DeepSpeed keeps a tensor whole at stage 3, and the parameters of all such tensors.
   Params persistent_size, persistent;
-  Params outside_layers;  // embedding, head, final norm: the root unit of a sharded model
-  Params small;           // trained, but in FP32 under an 8-bit optimizer: tensors under 4096 elements and embeddings
-  std::int64_t quantized_blocks = 0;  // of 256 elements, over the trained tensors that 8-bit optimizers quantize
-  Params row_and_column_sums;         // Adafactor: rows + columns of trained matrices, elements of trained vectors
+  Params outside_layers;               // embedding, head, final norm: the root unit of a sharded model
+  Params attention_head;               // of a query matrix of width hidden size: what Adam-mini takes as one block
+  std::vector<TrainedTensor> tensors;  // all that is trained, in the order of the model's parameters
   // Constants of the base weights' quantizer.
   std::int64_t absmax_blocks = 0;         // of 64 values
   std::int64_t absmax_second_blocks = 0;  // of 256 absmax values (double quantization)
@@ -105,10 +116,24 @@ void add_host_memory(Contributions& out, const Inventory& inventory, const Train
                      const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding,
                      bool accumulates);
 
-// states/optimizers.cpp
-void add_optimizer_states(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
-                          const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding);
-void add_optimizer_temporaries(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
-                               const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding);
+// states/optimizers.cpp: what an optimizer keeps and makes for all trained tensors, before ranks share it. Made once
+// for a run; only the ranks change with its size.
+struct OptimizerMemory {
+  Contributions states;       // in GPU memory; paged states are not
+  Contributions whole;        // states that each rank has for itself
+  Contributions temporaries;  // of a step that updates all tensors after backward
+};
+[[nodiscard]] OptimizerMemory optimizer_memory(const Inventory& inventory, const TrainingChoice& training,
+                                               const FrameworkSwitches& framework, const StateTypes& types);
+void add_optimizer_states(Contributions& out, const OptimizerMemory& memory, const Sharding& sharding);
+void add_optimizer_temporaries(Contributions& out, const OptimizerMemory& memory, const Inventory& inventory,
+                               const StateTypes& types, const Sharding& sharding);
+// Of a step that updates each tensor in backward: those of the largest tensor in a block, or of the largest outside.
+struct TensorUpdate {
+  Bytes temporaries;
+  std::int64_t elements = 0;
+};
+[[nodiscard]] TensorUpdate largest_update(const Inventory& inventory, const TrainingChoice& training,
+                                          const FrameworkSwitches& framework, const StateTypes& types, bool in_block);
 
 }  // namespace vramplan

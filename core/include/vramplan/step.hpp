@@ -67,9 +67,10 @@ struct Run {
 // What decides how the graphs of a run look, besides the model and the training. Runs of one form differ in sizes only.
 struct Form {
   Engine engine = Engine::ddp;
-  bool gathers = false;          // weights are divided over ranks
-  bool drops_gradients = false;  // new gradients of parameters are added to what is there, or leave, at once
-  Dim filled_windows = 0;        // attention windows that the sequence fills
+  bool gathers = false;            // weights are divided over ranks
+  bool drops_gradients = false;    // new gradients of parameters are added to what is there, or leave, at once
+  bool uses_up_gradients = false;  // the optimizer does, in backward
+  Dim filled_windows = 0;          // attention windows that the sequence fills
   friend constexpr bool operator==(const Form&, const Form&) = default;
 };
 [[nodiscard]] Form form_of(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
@@ -113,6 +114,8 @@ class Step {
     Bytes bytes;
   };
   [[nodiscard]] Highest highest() const;
+  // The same in the very first step, where the optimizer makes its states at the end.
+  [[nodiscard]] Bytes highest_of_first_step() const;
   // What those bytes are: adds up to `live(event)`.
   [[nodiscard]] std::vector<Contribution> contributions(Event event) const;
   [[nodiscard]] const std::vector<LayerStack>& stacks() const { return stacks_; }
@@ -126,6 +129,9 @@ class Step {
   [[nodiscard]] Dim not_offloaded(Event event, const LayerStack& stack) const;
   void size_graphs();
   void fill_lists();
+  // Calls visit(event) for the events among which the highest one is, of whatever batch and length.
+  template <class Visit>
+  void visit_candidates(Visit visit) const;
   template <class Sink>
   void describe(Event event, Sink& sink) const;
   template <class Sink>
@@ -146,6 +152,8 @@ class Step {
   void describe_communication(Event event, Sink& sink) const;
   template <class Sink>
   void describe_gradients(Event event, Sink& sink) const;
+  template <class Sink>
+  void describe_waiting_gradient(Event event, Sink& sink) const;
   template <class Sink>
   void describe_gradients_done(Event event, Sink& sink) const;
   [[nodiscard]] const LayerStack& stack_of(std::int32_t layer) const;
@@ -170,11 +178,13 @@ class Step {
   Run run_;
   // gradients_: as the optimizer finds them; kept_: as they are kept from pass to pass; buffers_: of backward
   Contributions weights_, states_, gradients_, kept_, temporaries_, buffers_, others_;
+  Bytes master_weights_bytes_;  // of the states
   Bytes weights_bytes_, states_bytes_, gradients_bytes_, kept_bytes_, temporaries_bytes_, buffers_bytes_, others_bytes_;
   WalkedGraph embedding_, head_;
   std::vector<LayerStack> stacks_;
   std::vector<WalkedGraph> reference_;  // one layer of each group, and the head; empty: no reference runs
   Dim layers_ = 0;
+  OptimizerMemory optimizer_;
   Dim reused_layers_ = 0;  // the last ones, which DeepSpeed keeps whole from forward to backward
   bool has_window_mask_ = false;
   Bytes stream_;                   // the residual stream of the batch

@@ -5,6 +5,8 @@
 
 namespace vramplan {
 
+// What the Trainer makes of the names of optimizers (transformers/trainer_optimizer.py).
+void set_trainer_optimizers(FrameworkSwitches& switches);
 [[nodiscard]] FrameworkSwitches transformers_switches(const TrainingChoice& training, const Sharding& sharding);
 [[nodiscard]] FrameworkSwitches liger_switches(const TrainingChoice& training, const Sharding& sharding);
 [[nodiscard]] FrameworkSwitches unsloth_switches(const TrainingChoice& training);

@@ -81,6 +81,12 @@ bool merges_expert_adapters(const TrainingChoice& t, Version version) {
 
 }  // namespace
 
+void set_trainer_optimizers(FrameworkSwitches& s) {
+  s.hugging_face_optimizers = true;
+  s.fp32_embedding_states = true;  // trainer.py, create_optimizer: bitsandbytes' 8-bit optimizers only
+  s.torchao_block = 256;           // _get_torchao_optimizer: also for 4 bits
+}
+
 FrameworkSwitches transformers_switches(const TrainingChoice& t, const Sharding& sharding) {
   FrameworkSwitches s;
   s.source = "transformers";
@@ -106,10 +112,10 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, const Sharding&
   s.kv_cache = t.recompute == Recompute::none;  // gradient checkpointing turns use_cache off
   s.merges_expert_adapters = merges_expert_adapters(t, release);
   s.foreach_optimizer = t.optimizer.foreach.value_or(foreach_by_default(release));
+  set_trainer_optimizers(s);
   s.raises_leftovers = t.kbit_upcast.value_or(false) && !sharding.gathers;  // FSDP's mixed precision lowers them again
-  const bool adapters = t.method != Method::full && t.method != Method::freeze;
-  s.raises_trained = sharding.is_fsdp() && s.autocast && t.method == Method::full;
-  s.keeps_stream_in_backward = sharding.gathers && sharding.engine == Engine::fsdp1 && adapters;
+  s.raises_trained = sharding.is_fsdp() && s.autocast && trains_all_weights(t.method);
+  s.keeps_stream_in_backward = sharding.gathers && sharding.engine == Engine::fsdp1 && has_adapters(t.method);
   return s;
 }
 

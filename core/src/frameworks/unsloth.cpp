@@ -24,6 +24,7 @@ FrameworkSwitches unsloth_switches(const TrainingChoice& t) {
   s.adapter_casts_input = !(s.autocast && t.method == Method::qlora);  // where PEFT runs the adapter: see transformers
   s.quantized_output_follows_input = true;
   s.foreach_optimizer = t.optimizer.foreach.value_or(false);  // the Trainer's
+  set_trainer_optimizers(s);
   s.fuses_adapters = true;
   s.offloads_checkpoints = t.recompute == Recompute::full;  // use_gradient_checkpointing="unsloth", its default
   return s;

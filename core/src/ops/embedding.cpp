@@ -10,7 +10,7 @@ Graph embedding_graph(const BlockContext& c) {
   // A table that is tied to the head has its gradient already, from there: the second one is added and dropped. A copy
   // that adapters train is not tied, and a classifier's head is no table.
   const bool tied = c.model->tie_word_embeddings && c.trains_base && c.framework.loss != LossKind::score;
-  const bool adds = tied || c.accumulates;
+  const bool adds = (tied && !c.uses_up_gradients) || c.accumulates;
   OpTraits traits;
   if (c.trains_embedding && adds) traits.backward = {Component::working_memory, {table}};
   if (c.trains_embedding && !adds) traits.parameter_gradients = g.size_in_bytes(table);

@@ -3,6 +3,7 @@
 // of torch/csrc/autograd/input_buffer.cpp.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "vramplan/ops.hpp"
 
@@ -76,6 +77,7 @@ class BackwardWalk {
     if (op.saves_gradients) release_saved(op);
     live_.coefficient[static_cast<std::size_t>(Product::one)] += op.parameter_gradients.value;
     parameter_gradients_ += op.parameter_gradients;
+    all_parameter_gradients_ += op.parameter_gradients;
     for (std::size_t k = 0; k < op.output_count && op.gradient_in_pieces; ++k) release(op.outputs[k]);
     const std::int16_t passed = op.passes_gradient ? gradient_of_[at(op.outputs[0])] : kNone;
     for (std::size_t k = 0; k < op.input_count; ++k) {
@@ -107,8 +109,20 @@ class BackwardWalk {
     const Op& op = graph_.ops()[i];
     return receives_gradient(op) && (op.saved_count > 0 || op.flops != Polynomial{});
   }
+  // The gradient that the optimizer uses up when operation i has run.
+  Bytes due(std::size_t i, GradientLife life) {
+    const Bytes made = active_ ? graph_.ops()[i].parameter_gradients : Bytes{};
+    if (life == GradientLife::step || made.value == 0) return {};
+    return life == GradientLife::own_update ? made : std::exchange(waiting_, made);
+  }
+  void use_up(Bytes gradient) {
+    live_.coefficient[static_cast<std::size_t>(Product::one)] -= gradient.value;
+    parameter_gradients_ -= gradient;
+  }
+  [[nodiscard]] Polynomial live() const { return live_; }
   [[nodiscard]] bool saved(std::size_t t) const { return saved_[t]; }
   [[nodiscard]] Bytes parameter_gradients() const { return parameter_gradients_; }
+  [[nodiscard]] Bytes all_parameter_gradients() const { return all_parameter_gradients_; }
 
   // Calls visit(tensor index whose shape the gradient has) for each live gradient storage.
   template <class Visit>
@@ -171,7 +185,7 @@ class BackwardWalk {
 
   const Graph& graph_;
   Polynomial live_, merged_;
-  Bytes parameter_gradients_;
+  Bytes parameter_gradients_, all_parameter_gradients_, waiting_;
   bool active_ = false;
   std::array<bool, Graph::kMaxTensors> saved_{};
   std::array<std::int16_t, Graph::kMaxTensors> gradient_of_;
@@ -186,7 +200,7 @@ Frontier forward_frontier(const Graph& graph, bool with_grad) {
   ForwardWalk walk(graph, with_grad);
   Frontier frontier;
   for (std::size_t i = 0; i < graph.ops().size(); ++i) {
-    frontier.consider({walk.run(i), static_cast<std::int32_t>(i), {}});
+    frontier.consider({walk.run(i), static_cast<std::int32_t>(i), {}, {}});
     walk.settle(i);
   }
   return frontier;
@@ -232,7 +246,7 @@ Peak Frontier::at(const ProductTable& products) const {
     most = bytes;
     highest = &m;
   }
-  return highest == nullptr ? Peak{} : Peak{most, highest->op, highest->parameter_gradients};
+  return highest == nullptr ? Peak{} : Peak{most, highest->op, highest->parameter_gradients, highest->update};
 }
 
 // A block of the usual kind has 50 to 100 tensors and as many operations.
@@ -386,7 +400,24 @@ void Graph::hold(std::initializer_list<TensorId> held) {
   }
 }
 
-BlockProfile profile(const Graph& graph) {
+namespace {
+
+// An update in the middle of backward: the operation has run, its gradient is there, the optimizer makes temporaries.
+void update_parameter(BackwardWalk& walk, std::size_t i, const GradientPolicy& policy, Frontier& frontier) {
+  const Bytes due = walk.due(i, policy.life);
+  if (due.value == 0) return;
+  const Bytes temporaries(saturating_multiply(due.value / policy.gradient.value, policy.temporaries.value));
+  Polynomial live = walk.live();
+  live.coefficient[static_cast<std::size_t>(Product::one)] += temporaries.value;
+  if (temporaries.value > 0) {
+    frontier.consider({live, static_cast<std::int32_t>(i), walk.parameter_gradients(), temporaries});
+  }
+  walk.use_up(due);
+}
+
+}  // namespace
+
+BlockProfile profile(const Graph& graph, const GradientPolicy& policy) {
   BlockProfile result;
   if (graph.input != kNoTensor) result.input = graph.at(graph.input).bytes;
   result.forward_without_grad = forward_frontier(graph, false);
@@ -404,10 +435,11 @@ BlockProfile profile(const Graph& graph) {
       walk.gradients([&](std::size_t t) { result.entering += graph.tensors()[t].bytes; });
     }
     const Polynomial live = walk.run(i);
-    result.backward.consider({live, static_cast<std::int32_t>(i), walk.parameter_gradients()});
+    result.backward.consider({live, static_cast<std::int32_t>(i), walk.parameter_gradients(), {}});
     walk.settle(i);
+    update_parameter(walk, i, policy, result.backward);
   }
-  result.parameter_gradients = walk.parameter_gradients();
+  result.parameter_gradients = walk.all_parameter_gradients();
   result.cached_weight_copies = graph.cached_weight_copies();
   for (const Op& op : graph.ops()) result.flops += op.flops;
   return result;
@@ -434,17 +466,17 @@ void collect_forward(const Graph& graph, bool with_grad, std::size_t last, LiveS
   add_workspace(set, graph.ops()[last].forward);
 }
 
-void collect_backward(const Graph& graph, std::size_t last, LiveSet& set) {
+void collect_backward(const Graph& graph, std::size_t last, bool settled, LiveSet& set) {
   BackwardWalk walk(graph);
   for (std::size_t i = graph.ops().size(); i-- > last;) {
     walk.run(i);
-    if (i > last) walk.settle(i);
+    if (i > last || settled) walk.settle(i);
   }
   for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
     if (walk.saved(t)) set.add(graph.tensors()[t].component, graph.tensors()[t].size);
   }
   walk.gradients([&](std::size_t t) { set.add(Component::activation_gradients, graph.tensors()[t].size); });
-  add_workspace(set, graph.ops()[last].backward);
+  if (!settled) add_workspace(set, graph.ops()[last].backward);
 }
 
 void collect_entering(const Graph& graph, std::size_t asks, LiveSet& set) {
@@ -464,7 +496,8 @@ LiveSet live_at(const Graph& graph, Phase phase, std::int32_t op) {
   switch (phase) {
     case Phase::forward_without_grad: collect_forward(graph, false, last, set); break;
     case Phase::forward_with_grad: collect_forward(graph, true, last, set); break;
-    case Phase::backward: collect_backward(graph, last, set); break;
+    case Phase::backward: collect_backward(graph, last, false, set); break;
+    case Phase::after_backward: collect_backward(graph, last, true, set); break;
     case Phase::entering: collect_entering(graph, last, set); break;
     case Phase::saved:
       for (const Tensor& t : graph.tensors()) {

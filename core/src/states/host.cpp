@@ -33,6 +33,21 @@ void add_host_gradients(Contributions& out, const Inventory& n, const StateTypes
   if (accumulates) out.add({Component::gradients, half, {{"P_trained", trained}}, sharding.optimizer});
 }
 
+// All states where they are offloaded; of paged ones those that are not on the GPU, which are the large ones.
+void add_host_states(Contributions& out, const Inventory& n, const TrainingChoice& training,
+                     const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding,
+                     const Sharding& here) {
+  if (!sharding.host_states && !training.optimizer.paged) return;
+  TrainingChoice unpaged = training;
+  unpaged.optimizer.paged = false;
+  Contributions all;
+  Contributions on_gpu;
+  add_optimizer_states(all, optimizer_memory(n, unpaged, framework, types), here);
+  add_optimizer_states(on_gpu, optimizer_memory(n, training, framework, types), sharding);
+  const Bytes paged = all.total() - on_gpu.total();
+  out.add({Component::optimizer_states, 1, {{"bytes", paged.value}}});
+}
+
 }  // namespace
 
 void add_host_memory(Contributions& out, const Inventory& n, const TrainingChoice& training,
@@ -40,11 +55,9 @@ void add_host_memory(Contributions& out, const Inventory& n, const TrainingChoic
                      bool accumulates) {
   Sharding here = sharding;
   here.host_weights = here.host_gradients = here.host_states = false;
-  TrainingChoice unpaged = training;
-  unpaged.optimizer.paged = false;
   if (sharding.host_weights) add_host_weights(out, n, training, types, here);
   if (sharding.host_states) add_master_weights(out, n, training, types, here);
-  if (sharding.host_states || training.optimizer.paged) add_optimizer_states(out, n, unpaged, framework, types, here);
+  add_host_states(out, n, training, framework, types, sharding, here);
   if (sharding.host_gradients) add_host_gradients(out, n, types, here, accumulates);
 }
 

@@ -23,7 +23,7 @@ bool adapts(const ParameterGroup& g, std::uint64_t targets) {
 // The last n layers are trained: how many layers of each group those are, walking from the end.
 std::vector<Dim> trained_layers(const ModelArchitecture& model, const TrainingChoice& training) {
   std::vector<Dim> trained(model.groups.size(), 0);
-  Dim left = training.method == Method::full     ? layers_of(model)
+  Dim left = trains_all_weights(training.method) ? layers_of(model)
              : training.method == Method::freeze ? training.trainable_layers.value_or(0)
                                                  : 0;
   for (std::size_t i = model.groups.size(); i-- > 0;) {
@@ -37,28 +37,25 @@ Dim trained_layers_of(const ParameterGroup& g, const TrainingChoice& training, c
   if (!g.trainable) return 0;
   if (g.layer_group == kOutsideLayers) {
     const bool new_head = g.module == Module::head && training.objective == Objective::reward;
-    return training.method == Method::full || (new_head && !has_adapters(training.method)) ? 1 : 0;
+    return trains_all_weights(training.method) || (new_head && !has_adapters(training.method)) ? 1 : 0;
   }
   return trained[static_cast<std::size_t>(g.layer_group)];
 }
 
-// bitsandbytes: tensors under 4096 elements keep FP32 states, the others 8-bit ones with a constant per 256 values
-// (bitsandbytes/optim/optimizer.py, min_8bit_size; functional.py, blocksize).
-constexpr std::int64_t kMin8BitElements = 4096;
-constexpr std::int64_t kOptimizerBlock = 256;
-
 // stage3_param_persistence_threshold where it is "auto" (accelerate/accelerator.py): 10 x hidden size.
 constexpr std::int64_t kPersistentPerHidden = 10;
 
-void count_trained(Inventory& n, Params tensor, std::int64_t tensors, bool keeps_fp32_states, Dim rows, Dim columns) {
-  n.largest_trained = std::max(n.largest_trained, tensor);
-  if (tensor.value < kMin8BitElements || keeps_fp32_states) {
-    n.small += tensor * tensors;
-  } else {
-    n.quantized_blocks =
-        saturating_add(n.quantized_blocks, saturating_multiply(divide_up(tensor.value, kOptimizerBlock), tensors));
-  }
-  n.row_and_column_sums += (columns > 1 && rows > 1 ? Params(rows) + Params(columns) : tensor) * tensors;
+void add_trained(Inventory& n, const TrainedTensor& tensor) {
+  n.largest_trained = std::max(n.largest_trained, Params(tensor.elements()));
+  n.tensors.push_back(tensor);
+}
+
+void add_adapter_tensor(Inventory& n, Dim rows, Dim columns, std::int64_t count) {
+  const TrainedTensor tensor{.adapter = true, .rows = rows, .columns = columns, .count = count};
+  const Params size(tensor.elements());
+  n.adapters += size * count;
+  if (size <= n.persistent_size) n.persistent += size * count;
+  add_trained(n, tensor);
 }
 
 void count_quantizer(Inventory& n, const ParameterGroup& g, std::int64_t tensors) {
@@ -83,15 +80,21 @@ bool shares_factors(const ParameterGroup& g, const std::vector<ParameterGroup>& 
 
 void count_adapter(Inventory& n, const ParameterGroup& g, const TrainingChoice& t, std::int64_t tensors,
                    std::int64_t up_rank) {
-  const Params down = Params(t.lora.rank) * g.columns;
-  const Params up = Params(up_rank) * g.rows;
-  n.adapters += (down + up) * tensors;
-  for (const Params matrix : {down, up}) n.persistent += matrix <= n.persistent_size ? matrix * tensors : Params();
-  count_trained(n, down, tensors, false, t.lora.rank, g.columns);
-  count_trained(n, up, tensors, false, g.rows, up_rank);
-  if (t.method != Method::dora) return;
-  n.adapters += Params(g.rows) * tensors;
-  count_trained(n, Params(g.rows), tensors, false, g.rows, 1);
+  add_adapter_tensor(n, t.lora.rank, g.columns, tensors);
+  add_adapter_tensor(n, g.rows, up_rank, tensors);
+  if (t.method == Method::dora) add_adapter_tensor(n, g.rows, 1, tensors);
+}
+
+// Adam-mini's head_numel: hidden size squared over the number of heads.
+Params attention_head(const ModelArchitecture& model) {
+  for (const LayerGroup& group : model.groups) {
+    for (const Mixer& mixer : group.mixers) {
+      const auto* a = std::get_if<Attention>(&mixer);
+      if (a != nullptr && a->heads > 0)
+        return Params(saturating_multiply(model.hidden_size, model.hidden_size) / a->heads);
+    }
+  }
+  return {};
 }
 
 // peft/utils/other.py, ModulesToSaveWrapper: a copy of the module in the type that it has, trained beside the original.
@@ -108,15 +111,14 @@ void count_copies(Inventory& n, const TrainingChoice& t, const std::vector<Param
   const bool tied = std::none_of(groups.begin(), groups.end(), [](const ParameterGroup& g) {
     return g.module == Module::head && g.kind == ParameterKind::head;
   });
-  const bool fp32_embeddings = has_trainer(t.framework);
   for (const ParameterGroup& g : groups) {
-    const auto copy = [&](bool table) {
+    const auto copy = [&](ParameterKind kind, Module module) {
       n.copies += parameters_per_copy(g);
-      count_trained(n, parameters_per_copy(g), 1, table && fp32_embeddings, g.rows, g.columns);
+      add_trained(n, {.kind = kind, .module = module, .copy = true, .rows = g.rows, .columns = g.columns});
     };
-    if (g.module == Module::embedding && keeps_copy(t, Module::embedding)) copy(true);
-    if (g.module == Module::embedding && tied && keeps_copy(t, Module::head)) copy(false);
-    if (g.module == Module::head && keeps_copy(t, Module::head)) copy(false);
+    if (g.module == Module::embedding && keeps_copy(t, Module::embedding)) copy(g.kind, g.module);
+    if (g.module == Module::embedding && tied && keeps_copy(t, Module::head)) copy(ParameterKind::head, Module::head);
+    if (g.module == Module::head && keeps_copy(t, Module::head)) copy(g.kind, g.module);
   }
   n.outside_layers += n.copies;
 }
@@ -135,7 +137,7 @@ void count_fetch(Inventory& n, const ParameterGroup& g, std::vector<Params>& exp
 
 bool trains_outside(const TrainingChoice& t, Module module) {
   const bool new_head = module == Module::head && t.objective == Objective::reward;
-  return t.method == Method::full || new_head || keeps_copy(t, module);
+  return trains_all_weights(t.method) || new_head || keeps_copy(t, module);
 }
 
 std::vector<ParameterGroup> groups_for(const ModelArchitecture& model, Objective objective) {
@@ -173,16 +175,13 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
   Inventory n;
   const std::uint64_t targets = adapter_targets(training, groups);
   const std::vector<Dim> trained = trained_layers(model, training);
-  // The Trainer asks bitsandbytes for 32-bit states of nn.Embedding modules (transformers/trainer.py,
-  // create_optimizer).
-  const bool fp32_embeddings = has_trainer(training.framework);
   std::vector<Params>& layer = n.layers;
   layer.resize(model.groups.size());
   std::vector<Params> experts(model.groups.size());
   n.persistent_size = Params(saturating_multiply(kPersistentPerHidden, model.hidden_size));
   // Lightning Fabric's quantizer replaces every linear (plugins/precision/bitsandbytes.py).
   const bool quantizes_head = training.framework == FrameworkId::litgpt;
-  const bool merges = switches_for(training, false).merges_expert_adapters;
+  const bool merges = switches_for(training, {}).merges_expert_adapters;
   for (const ParameterGroup& g : groups) {
     n.total += parameters_of(g);
     n.active += active_parameters_of(g);
@@ -206,10 +205,14 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
     if (trained_tensors == 0) continue;
     n.trained_base += parameters_per_copy(g) * trained_tensors;
     n.with_gradients = n.trained_base;
-    const bool table = g.kind == ParameterKind::embedding;
-    if (table) n.embedding += parameters_per_copy(g) * trained_tensors;
-    count_trained(n, parameters_per_copy(g), trained_tensors, table && fp32_embeddings, g.rows, g.columns);
+    add_trained(n, {.kind = g.kind,
+                    .module = g.module,
+                    .in_block = !outside,
+                    .rows = g.rows,
+                    .columns = g.columns,
+                    .count = trained_tensors});
   }
+  n.attention_head = attention_head(model);
   for (const Params p : layer) n.largest_layer = std::max(n.largest_layer, p);
   count_copies(n, training, groups);
   return n;

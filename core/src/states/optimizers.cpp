@@ -1,43 +1,147 @@
-// Optimizer states and the temporaries of the optimizer step.
-// AdamW: Loshchilov and Hutter 2017 (arXiv 1711.05101); 8-bit states: Dettmers et al. 2021 (arXiv 2110.02861);
-// Adafactor: Shazeer and Stern 2018 (arXiv 1804.04235); Lion: Chen et al. 2023 (arXiv 2302.06675). Temporaries follow
-// torch/optim/adamw.py, _multi_tensor_adamw and _fused_adamw.
-#include <algorithm>
+// Optimizer states and the temporaries of the optimizer step, added up over the trained tensors.
+#include "optimizers.hpp"
 
-#include "vramplan/states.hpp"
+#include <algorithm>
+#include <vector>
 
 namespace vramplan {
 namespace {
 
-constexpr Component kStates = Component::optimizer_states;
+using namespace optimizers;
 
-// Moments a parameter; 0 for plain SGD.
-std::int64_t moments(OptimizerName name) {
+Parts no_states(const TrainedTensor&, const Setting&) { return {}; }
+Update no_temporaries(const TrainedTensor&, const Setting&) { return {}; }
+
+Rules rules_of(OptimizerName name) {
   switch (name) {
-    case OptimizerName::adamw: return 2;
-    case OptimizerName::lion: return 1;
-    default: return 0;
+    case OptimizerName::adamw: return {adamw_states, adamw_update};
+    case OptimizerName::sgd: return {sgd_states, no_temporaries};
+    case OptimizerName::adafactor: return {adafactor_states, adafactor_update};
+    case OptimizerName::lion: return {lion_states, lion_update};
+    case OptimizerName::adam_mini: return {adam_mini_states, adam_mini_update};
+    case OptimizerName::muon: return {muon_states, muon_update};
+    case OptimizerName::galore: return {galore_states, galore_update};
+    case OptimizerName::apollo: return {apollo_states, apollo_update};
+    case OptimizerName::lomo: return {no_states, lomo_update};
+    case OptimizerName::adalomo: return {adalomo_states, adalomo_update};
+    case OptimizerName::came: return {came_states, came_update};
+    case OptimizerName::badam: break;  // refused before (request.cpp)
+  }
+  return {no_states, no_temporaries};
+}
+
+// Adds up parts of one name, so that the components stay a few rows whatever the model.
+class Sum {
+ public:
+  void add(const Parts& parts, std::int64_t times = 1) {
+    for (const Part& part : parts.items()) {
+      const std::int64_t count = saturating_multiply(part.count, times);
+      const auto same = std::find_if(items_.begin(), items_.begin() + count_, [&](const Part& other) {
+        return other.each == part.each && other.name == part.name;
+      });
+      if (same != items_.begin() + count_) {
+        same->count = saturating_add(same->count, count);
+      } else if (count_ < static_cast<std::ptrdiff_t>(items_.size())) {
+        items_[static_cast<std::size_t>(count_++)] = {part.each, part.name, count};
+      }
+    }
+  }
+  void write(Contributions& out, Component component) const {
+    for (auto part = items_.begin(); part != items_.begin() + count_; ++part) {
+      out.add({component, part->each, {{part->name, part->count}}});
+    }
+  }
+  [[nodiscard]] std::int64_t bytes() const {
+    std::int64_t sum = 0;
+    for (auto part = items_.begin(); part != items_.begin() + count_; ++part) sum = saturating_add(sum, part->bytes());
+    return sum;
+  }
+
+ private:
+  std::array<Part, 12> items_{};
+  std::ptrdiff_t count_ = 0;
+};
+
+// The map from 8-bit codes to values: 256 in FP32 a moment, once an optimizer (bitsandbytes/optim/optimizer.py,
+// fill_qmap).
+constexpr std::int64_t kCodes = 256;
+
+std::int64_t code_maps(const Parts& states) {
+  for (const Part& part : states.items()) {
+    if (part.name == "B_256") return part.each;  // four bytes a moment
+  }
+  return 0;
+}
+
+void add_code_maps(Contributions& out, const Setting& s, const Rules& rules) {
+  std::int64_t each = 0;
+  std::int64_t optimizers = 0;
+  for (const TrainedTensor& t : s.inventory.tensors) {
+    const std::int64_t mine = code_maps(rules.states(t, s));
+    if (mine == 0) continue;
+    each = mine;
+    optimizers = updates_in_backward(s.choice) ? saturating_add(optimizers, t.count) : 1;
+  }
+  if (each != 0) out.add({Component::optimizer_states, each * kCodes, {{"optimizers", optimizers}}});
+}
+
+// What an optimizer meets last: what low-rank optimizers project; else biases and norms, which come after the matrices
+// of their layer, and in the Trainer after all others, as a group without weight decay (transformers/trainer.py,
+// get_decay_parameter_names).
+bool comes_last(const TrainedTensor& t, const Setting& s) {
+  if (is_low_rank(s.choice.name)) return is_projected(t);
+  return t.kind == ParameterKind::norm || t.kind == ParameterKind::bias;
+}
+
+// The highest moment of a walk from tensor to tensor.
+struct Walk {
+  Sum highest;
+  Parts left;
+  void step(const Update& update) {
+    Parts early = update.early;
+    if (early.bytes() != 0) early.add(left);
+    raise(early);
+    raise(update.late);
+    left = update.left;
+  }
+
+  void raise(const Parts& moment) {
+    Sum sum;
+    sum.add(moment);
+    raise(sum);
+  }
+  void raise(const Sum& moment) {
+    if (moment.bytes() > highest.bytes()) highest = moment;
+  }
+};
+
+void write_temporaries(Contributions& out, const Setting& setting, const Rules& rules) {
+  // Kernels for many tensors take one group of parameters at a time.
+  const bool by_group = setting.framework.hugging_face_optimizers && setting.choice.name != OptimizerName::muon;
+  Walk walk;
+  Sum together;
+  for (const bool last : {false, true}) {
+    if (by_group) together = Sum();
+    for (const TrainedTensor& tensor : setting.inventory.tensors) {
+      if (comes_last(tensor, setting) != last) continue;
+      const Update update = rules.update(tensor, setting);
+      if (update.together) {
+        together.add(update.late, tensor.count);
+      } else {
+        walk.step(update);
+      }
+    }
+    walk.raise(together);
+  }
+  walk.highest.write(out, Component::optimizer_temporaries);
+}
+
+void add_shared(Contributions& out, const Contributions& list, std::int64_t ranks) {
+  for (Contribution c : list) {
+    c.divisor = ranks;
+    out.add(c);
   }
 }
-
-void add_8bit_states(Contributions& out, const Inventory& n, std::int64_t count, std::int64_t ranks) {
-  const Params large = n.trained() - n.small;
-  out.add({kStates, count, {{"P_8bit", large.value}}, ranks});
-  out.add({kStates, count * 4, {{"B_256", n.quantized_blocks}}, ranks});
-  out.add({kStates, count * 4, {{"P_32bit", n.small.value}}, ranks});
-}
-
-// `count` tensors as large as what is trained. Copies of modules keep the type that they have; PyTorch makes states in
-// the type of their parameter.
-void add_like_weights(Contributions& out, Component component, std::int64_t count, const Inventory& n,
-                      const StateTypes& types, const Sharding& sharding) {
-  const Params others = n.trained() - n.copies;
-  out.add({component, count * bytes_per_element(types.optimizer), {{"P_trained", others.value}}, sharding.optimizer});
-  if (n.copies.value == 0) return;
-  out.add({component, count * bytes_per_element(types.leftovers), {{"P_copy", n.copies.value}}, sharding.optimizer});
-}
-
-bool is_8bit(const TrainingChoice& t) { return t.optimizer.states == StateFormat::int8; }
 
 // DeepSpeed joins the gradients of a shard into one tensor and makes that FP32, then drops the parts: an update that
 // makes a temporary of its own needs no more than this did (zero/stage_1_and_2.py, step; stage3.py,
@@ -59,46 +163,43 @@ bool add_flat_gradients(Contributions& out, const Inventory& n, const StateTypes
 
 }  // namespace
 
-void add_optimizer_states(Contributions& out, const Inventory& n, const TrainingChoice& t, const FrameworkSwitches&,
-                          const StateTypes& types, const Sharding& sharding) {
-  if (sharding.host_states) return;
-  if (t.optimizer.paged) return;  // in host memory that the driver pages: torch does not see it
-  if (t.optimizer.name == OptimizerName::adafactor) {
-    out.add({kStates, 4, {{"P_factored", n.row_and_column_sums.value}}, sharding.optimizer});
-    return;
-  }
-  const std::int64_t count = moments(t.optimizer.name);
-  if (is_8bit(t)) {
-    add_8bit_states(out, n, count, sharding.optimizer);
-  } else {
-    add_like_weights(out, kStates, count, n, types, sharding);
-  }
+OptimizerMemory optimizer_memory(const Inventory& n, const TrainingChoice& t, const FrameworkSwitches& framework,
+                                 const StateTypes& types) {
+  const Setting setting{n, t.optimizer, framework, types};
+  const Rules rules = rules_of(t.optimizer.name);
+  OptimizerMemory memory;
+  Sum sum;
+  for (const TrainedTensor& tensor : n.tensors) sum.add(rules.states(tensor, setting), tensor.count);
+  sum.write(memory.states, Component::optimizer_states);
+  add_code_maps(memory.whole, setting, rules);
+  if (!updates_in_backward(t.optimizer)) write_temporaries(memory.temporaries, setting, rules);
+  return memory;
 }
 
-void add_optimizer_temporaries(Contributions& out, const Inventory& n, const TrainingChoice& t,
-                               const FrameworkSwitches& framework, const StateTypes& types, const Sharding& sharding) {
+void add_optimizer_states(Contributions& out, const OptimizerMemory& memory, const Sharding& sharding) {
+  if (sharding.host_states) return;
+  add_shared(out, memory.states, sharding.optimizer);
+  add_shared(out, memory.whole, 1);
+}
+
+void add_optimizer_temporaries(Contributions& out, const OptimizerMemory& memory, const Inventory& n,
+                               const StateTypes& types, const Sharding& sharding) {
   if (sharding.host_states) return;
   if (sharding.engine == Engine::deepspeed && add_flat_gradients(out, n, types, sharding)) return;
-  constexpr Component kTemporaries = Component::optimizer_temporaries;
-  switch (t.optimizer.name) {
-    case OptimizerName::adamw:
-      if (is_8bit(t)) return;                    // one kernel a tensor, in place
-      if (!framework.foreach_optimizer) return;  // the fused kernel has none
-      // The root of the second moments, for all parameters at once.
-      add_like_weights(out, kTemporaries, 1, n, types, sharding);
-      return;
-    case OptimizerName::adafactor:  // FP32 gradient, its square and the update of one tensor
-      out.add({kTemporaries, 3 * 4, {{"P_largest", n.largest_trained.value}}, sharding.optimizer});
-      return;
-    case OptimizerName::lion:
-      if (is_8bit(t)) return;
-      out.add({kTemporaries,
-               2 * bytes_per_element(types.weights),
-               {{"P_largest", n.largest_trained.value}},
-               sharding.optimizer});
-      return;
-    default: return;
+  add_shared(out, memory.temporaries, sharding.optimizer);
+}
+
+TensorUpdate largest_update(const Inventory& n, const TrainingChoice& t, const FrameworkSwitches& framework,
+                            const StateTypes& types, bool in_block) {
+  const Setting setting{n, t.optimizer, framework, types};
+  const Rules rules = rules_of(t.optimizer.name);
+  TensorUpdate largest;
+  for (const TrainedTensor& tensor : n.tensors) {
+    if (tensor.in_block != in_block || tensor.elements() <= largest.elements) continue;
+    const Update update = rules.update(tensor, setting);
+    largest = {Bytes(std::max(update.early.bytes(), update.late.bytes())), tensor.elements()};
   }
+  return largest;
 }
 
 }  // namespace vramplan

@@ -23,6 +23,14 @@ void add_frozen(Contributions& out, const Inventory& n, Params trained, const St
   store(out, Component::frozen_weights, "P_other", n.leftovers, types.leftovers, ranks);
 }
 
+// It has the shape and the type of what it averages (EMAModel of Diffusers; AveragedModel of torch.optim.swa_utils
+// copies frozen weights too).
+void add_moving_average(Contributions& out, const Inventory& n, const StateTypes& types, std::int64_t ranks) {
+  store(out, Component::weights, "P_ema", n.trained_base, types.weights, ranks);
+  store(out, Component::weights, "P_ema", n.copies, types.leftovers, ranks);
+  store(out, Component::adapters, "P_ema", n.adapters, types.adapters, ranks);
+}
+
 // GPTQ's scales and zeros, and LLM.int8's, are tensors of the module.
 bool shares_constants(WeightFormat base) {
   return base != WeightFormat::nf4 && base != WeightFormat::nf4_dq && base != WeightFormat::fp4;
@@ -39,7 +47,8 @@ void add_weights(Contributions& out, const Inventory& n, const TrainingChoice& t
     add_quantization_constants(out, n, types.base, shares_constants(types.base) ? ranks : 1);
   }
   if (sharding.host_weights) return;
-  if (training.method == Method::full) {
+  if (training.ema) add_moving_average(out, n, types, ranks);
+  if (trains_all_weights(training.method)) {
     store(out, Component::weights, "P", n.total, types.weights, ranks);
     return;
   }
@@ -57,7 +66,8 @@ void add_reference_weights(Contributions& out, const Inventory& n, const StateTy
   if (!sharding.host_weights) add_frozen(out, n, Params(0), types, ranks);
 }
 
-// DeepSpeed clones FP32 weights too (zero/stage_1_and_2.py, single_partition_of_fp32_groups).
+// The fused optimizers of Apex and TransformerEngine keep an FP32 copy of 16-bit weights, as Megatron does. DeepSpeed
+// clones FP32 weights too (zero/stage_1_and_2.py, single_partition_of_fp32_groups).
 void add_master_weights(Contributions& out, const Inventory& n, const TrainingChoice& training, const StateTypes& types,
                         const Sharding& sharding) {
   if (!training.optimizer.master_weights || sharding.host_states) return;

@@ -248,6 +248,10 @@ const detailGroups: readonly [string, readonly string[]][] = [
       '/training/optimizer/paged',
       '/training/optimizer/foreach',
       '/training/optimizer/in_backward',
+      '/training/optimizer/rank',
+      '/training/optimizer/momentum',
+      '/training/optimizer/master_weights',
+      '/training/ema',
     ],
   ],
   [
