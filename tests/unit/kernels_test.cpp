@@ -289,9 +289,9 @@ TEST_CASE("while an adapter runs, the call of its module holds the input that th
   block.context.rank = 4;
   const Graph g = block.graph();
   const std::int64_t highest = profile(g).forward_without_grad.at(products_of(block.symbols(g))).bytes.value;
-  // At the second small product: the stream, the input of `down` in 16 bits and in FP32, the base's output, autocast's
-  // copies of both small matrices, the rank-wide middle and the update.
-  CHECK(highest == 32 + 128 + 256 + 32 + 4 * 64 * 2 + 4 * 16 * 2 + 8 + 32);
+  // At the second small product: the stream and the MLP's own input, the input of `down` in 16 bits and in FP32, the
+  // base's output, autocast's copies of both small matrices, the rank-wide middle and the update.
+  CHECK(highest == 32 + 32 + 128 + 256 + 32 + 4 * 64 * 2 + 4 * 16 * 2 + 8 + 32);
 }
 
 TEST_CASE("Unsloth's fused adapters keep the input, gate and up, and nothing of the adapters") {

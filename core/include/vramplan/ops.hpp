@@ -92,8 +92,8 @@ struct OpTraits {
 
 class Graph {
  public:
-  static constexpr std::size_t kMaxTensors = 320;
-  static constexpr std::size_t kMaxOps = 288;
+  static constexpr std::size_t kMaxTensors = 640;
+  static constexpr std::size_t kMaxOps = 576;
 
   explicit Graph(const SymbolTable& widths);
 
