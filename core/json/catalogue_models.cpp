@@ -15,6 +15,7 @@ constexpr IntegerRange kExpertsOrNone{0, limits::kExperts.maximum};
 constexpr IntegerRange kWindow{0, limits::kSequenceLength.maximum};
 constexpr IntegerRange kCopies{1, 1'024};
 constexpr NumberRange kSoftcap{0, 1e6};
+constexpr NumberRange kProbability{0, 1};
 
 void read_norm(const Json& value, const std::string& pointer, Problems& problems, Norm& norm) {
   ObjectReader reader(value, pointer, problems);
@@ -23,6 +24,14 @@ void read_norm(const Json& value, const std::string& pointer, Problems& problems
   reader.boolean("bias", norm.bias);
   reader.boolean("unit_offset", norm.unit_offset);
   reader.boolean("scale_before_cast", norm.scale_before_cast);
+  reader.finish();
+}
+
+void read_dropout(const Json& value, const std::string& pointer, Problems& problems, Dropout& dropout) {
+  ObjectReader reader(value, pointer, problems);
+  reader.number("embedding", dropout.embedding, kProbability);
+  reader.number("attention", dropout.attention, kProbability);
+  reader.number("residual", dropout.residual, kProbability);
   reader.finish();
 }
 
@@ -60,6 +69,7 @@ Attention read_attention(ObjectReader& reader) {
   reader.enumerator("qk_norm", a.qk_norm);
   reader.enumerator("output_gate", a.output_gate);
   reader.number("softcap", a.softcap, kSoftcap);
+  reader.boolean("softmax_in_type", a.softmax_in_type);
   read_indexer(reader, a.indexer);
   return a;
 }
@@ -296,6 +306,9 @@ void read_architecture(ObjectReader& reader, ModelArchitecture& m) {
   reader.integer("position_rows", m.position_rows, kRowsOrNone);
   if (const Json* norm = reader.object("norm")) read_norm(*norm, reader.pointer_to("norm"), reader.problems(), m.norm);
   reader.enumerator("norm_placement", m.norm_placement);
+  if (const Json* dropout = reader.object("dropout")) {
+    read_dropout(*dropout, reader.pointer_to("dropout"), reader.problems(), m.dropout);
+  }
   reader.number("final_softcap", m.final_softcap, kSoftcap);
   read_layers(reader, m.groups);
   read_extras(reader, m.extras);

@@ -78,6 +78,13 @@ BlockContext reference_context(const Run& run) {
   return c;
 }
 
+// The embedding's output needs a gradient when the table is trained, or when checkpoints with adapters ask for one.
+BlockContext embedding_context(const Run& run) {
+  BlockContext c = context_of(run, true);
+  c.gradient_enters = c.trains_embedding || (run.training.recompute == Recompute::full && has_adapters(run));
+  return c;
+}
+
 // The first layer through which gradients flow: with frozen lower layers autograd stops there.
 Dim first_trained_layer(const Run& run, Dim layers) {
   if (run.training.method != Method::freeze) return 0;
@@ -162,7 +169,7 @@ std::vector<WalkedGraph> reference_of(const Run& run) {
   return graphs;
 }
 
-// One mask serves all layers that have the window.
+// One mask of truth values serves all layers that have the window and all sequences; checkpoints keep it.
 bool any_window_mask(const BlockContext& context) {
   for (const LayerGroup& group : context.model->groups) {
     for (const Mixer& mixer : group.mixers) {
@@ -194,6 +201,7 @@ struct ByteSink {
   }
   void saved(const WalkedGraph& block, std::int64_t layers) { bytes += block.saved * layers; }
   void pinned(const WalkedGraph& block, std::int64_t layers) { bytes += block.pinned * layers; }
+  void entering(const WalkedGraph& block) { bytes += block.entering; }
   void moment(const WalkedGraph&, const Peak& peak, Phase, Component) { bytes += peak.bytes; }
 };
 
@@ -220,11 +228,12 @@ struct ContributionSink {
     one(c);
   }
   void items(const WalkedGraph& block, Phase phase, std::int64_t times) {
-    const LiveSet set = live_at(block.graph, phase, 0);
+    const LiveSet set = live_at(block.graph, phase, block.profile.enters_at);
     for (const LiveItem& live : set.items()) item(block.symbols, live, times);
   }
   void saved(const WalkedGraph& block, std::int64_t layers) { items(block, Phase::saved, layers); }
   void pinned(const WalkedGraph& block, std::int64_t layers) { items(block, Phase::pinned, layers); }
+  void entering(const WalkedGraph& block) { items(block, Phase::entering, 1); }
   void moment(const WalkedGraph& block, const Peak& peak, Phase phase, Component gradients) {
     const LiveSet set = live_at(block.graph, phase, peak.op);
     for (const LiveItem& live : set.items()) item(block.symbols, live, 1);
@@ -308,6 +317,7 @@ void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize ba
   w.input = w.profile.input.at(products);
   w.saved = w.profile.saved.at(products);
   w.pinned = w.profile.pinned.at(products);
+  w.entering = w.profile.entering.at(products);
   w.forward_without_grad = w.profile.forward_without_grad.at(products);
   w.forward_with_grad = w.profile.forward_with_grad.at(products);
   w.backward = w.profile.backward.at(products);
@@ -351,7 +361,7 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
 
 Step::Step(const Run& run)
     : run_(run),
-      embedding_(walked(embedding_graph(context_of(run, true)), embedding_policy(run))),
+      embedding_(walked(embedding_graph(embedding_context(run)), embedding_policy(run))),
       head_(walked(head_graph(head_context(run)), head_policy(run))),
       stacks_(stacks_of(run, layers_of(*run.model))),
       reference_(reference_of(run)),
@@ -532,10 +542,10 @@ Factor Step::unit_of(Params elements) const {
   return {"P_layer", divide_up(saturating_multiply(elements.value, format.bytes), format.elements)};
 }
 
-// Whole layers of a stack under FSDP. Forward gathers the layer that runs (torch/distributed/fsdp/_runtime_utils.py);
-// FSDP2 copies it out of a buffer that lives until the next layer needs one (_fully_shard/_fsdp_param_group.py,
-// wait_for_unshard). Backward gathers the layer before in advance (BACKWARD_PRE); where adapters are units of their own
-// (peft/utils/other.py, fsdp_auto_wrap_policy) FSDP1 does so only when the layer's first adapter has had its turn.
+// Whole layers of a stack under FSDP: the one that runs. FSDP2 copies it out of a buffer, which in forward lives until
+// the next layer needs one, and in backward it gathers the layer before in advance
+// (_fully_shard/_fsdp_param_group.py, wait_for_unshard and _backward_prefetch). FSDP1 does so where the framework asks
+// for it.
 Dim Step::gathered_layers(const LayerStack& stack, Event event) const {
   const Sharding& s = run_.sharding;
   const auto holds = [&](Dim layer) { return layer >= stack.first && layer < stack.first + stack.count ? Dim{1} : 0; };
@@ -548,11 +558,11 @@ Dim Step::gathered_layers(const LayerStack& stack, Event event) const {
   }
   if (event.kind == EventKind::forward_block) return holds(event.layer) * (second ? 2 : 1);
   if (event.kind == EventKind::forward_head) return second ? holds(layers_ - 1) : 0;
-  if (event.kind == EventKind::backward_head || event.kind == EventKind::reference_forward) return holds(layers_ - 1);
+  const bool ahead = second || run_.framework.gathers_ahead;
+  if (event.kind == EventKind::backward_head) return ahead ? holds(layers_ - 1) : 0;
+  if (event.kind == EventKind::reference_forward) return holds(layers_ - 1);
   if (!is_block(event.kind)) return 0;
-  const bool one_unit = !has_adapters(run_) || run_.framework.trains_whole_units;
-  const bool in_advance = second || one_unit;
-  return holds(event.layer) + (in_advance ? holds(event.layer - 1) : 0);
+  return holds(event.layer) + (ahead ? holds(event.layer - 1) : 0);
 }
 
 // The root unit (embedding, head, final norm) stays gathered from forward to the end of backward.
@@ -672,6 +682,8 @@ void Step::describe_kept(Event event, Sink& sink) const {
   if (event.kind == EventKind::reference_forward && !reference_runs_last()) return;
   const bool after_head = event.kind == EventKind::reference_forward;
   if (after_head) sink.saved(head_, 1);
+  const bool at_embedding = event.kind == EventKind::forward_embedding || event.kind == EventKind::backward_embedding;
+  if (!at_embedding) sink.saved(embedding_, 1);
   const bool forward = is_forward(event.kind);
   const bool at_head = after_head || event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
   const auto stream_term = [&](Component component, std::int64_t times) {
@@ -704,7 +716,12 @@ void Step::describe_kept(Event event, Sink& sink) const {
     }
   }
   if (!forward && !at_head) describe_kept_logits(sink);
-  if (event.kind == EventKind::recompute_block) stream_term(Component::activation_gradients, 1);
+  if (event.kind != EventKind::recompute_block) return;
+  if (recomputes_before_backward()) {
+    stream_term(Component::activation_gradients, 1);
+  } else {
+    sink.entering(stack_of(event.layer).block);
+  }
 }
 
 template <class Sink>
@@ -721,10 +738,9 @@ void Step::describe(Event event, Sink& sink) const {
   if (event.kind == EventKind::reference_forward && !runs_reference()) return;
   if (!in_pass(event.kind)) return;
   describe_sharded(event, sink);
-  if (has_window_mask_) {
+  if (has_window_mask_ && (is_forward(event.kind) || checkpoints())) {
     const Factor length{"s", run_.training.sequence_length};
-    sink.term(Component::activations_attention, bytes_per_element(run_.types.compute), 1, 1,
-              Factor{"b", batch().micro_batch}, length, length);
+    sink.term(Component::activations_attention, bytes_per_element(ElementType::bool8), 1, 1, length, length);
   }
   describe_kept(event, sink);
   describe_running(event, sink);
@@ -828,7 +844,9 @@ void Step::visit_candidates(Visit consider) const {
     // Forward only adds from layer to layer; in backward the ends differ from what lies between.
     consider({EventKind::forward_block, static_cast<std::int32_t>(last)});
     if (!stack.trained) continue;
-    const bool recomputes = checkpoints() && stack.block.forward_with_grad.bytes + stream_ > stack.block.backward.bytes;
+    const Bytes gradients = recomputes_before_backward() ? stream_ : stack.block.entering;
+    const bool recomputes =
+        checkpoints() && stack.block.forward_with_grad.bytes + gradients > stack.block.backward.bytes;
     for (const Dim layer : {stack.first, std::min(stack.first + 1, last), std::max(last - 1, stack.first), last}) {
       const auto i = static_cast<std::int32_t>(layer);
       if (recomputes) consider({EventKind::recompute_block, i});

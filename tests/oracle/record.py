@@ -30,7 +30,7 @@ def normalize(request):
     adapter = training['method'] in ('lora', 'qlora', 'dora')
     training.setdefault('base_weights', 'nf4_dq' if training['method'] == 'qlora' else
                         'fp32' if training['precision'] == 'fp32' or (training['precision'] == 'bf16_amp' and not adapter) else 'bf16')
-    training.setdefault('optimizer', {'name': 'adamw', 'states': 'bf16' if training['precision'] == 'bf16' else 'fp32', 'paged': False, 'foreach': False, 'in_backward': False})
+    training.setdefault('optimizer', {'name': 'adamw', 'states': 'bf16' if training['precision'] == 'bf16' and not adapter else 'fp32', 'paged': False, 'foreach': False, 'in_backward': False})
     if adapter: training.setdefault('lora', {'rank': 16, 'targets': ['all-linear'], 'dropout': 0.0})
     model = request['model'] if isinstance(request['model'], dict) else {'id': request['model']}
     return {'model': model, 'training': training}

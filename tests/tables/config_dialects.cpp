@@ -44,6 +44,24 @@ TEST_CASE("a config.json gives the published parameter count") {
   }
 }
 
+TEST_CASE("dropout is what config.json publishes, or what the class has") {
+  Json config = {{"model_type", "gpt2"}, {"n_embd", 768}, {"n_layer", 12}, {"n_head", 12}};
+  const auto read = [&] {
+    const Result<ModelArchitecture> model = read_config(config, "/model/config");
+    REQUIRE_MESSAGE(model.ok(), described(model.problems()));
+    return model.value().dropout;
+  };
+  CHECK(read().embedding == 0.1);
+  CHECK(read().attention == 0.1);
+  CHECK(read().residual == 0.1);
+  config["embd_pdrop"] = 0;
+  config["attn_pdrop"] = 0.2;
+  config["resid_pdrop"] = 0.3;
+  CHECK(read().embedding == 0);
+  CHECK(read().attention == 0.2);
+  CHECK(read().residual == 0.3);
+}
+
 TEST_CASE("every dialect is proven by a model") {
   // The same class as another dialect, so that its models prove both: Granite 3 with shared experts; the text part of
   // Qwen2.5-VL, which its own files leave flat.

@@ -102,19 +102,23 @@ TEST_CASE("frameworks run data parallelism with their own engine") {
 
 // ---- FSDP
 
-TEST_CASE("FSDP1 gathers the layer that runs, and the one before it in backward") {
+TEST_CASE("FSDP1 gathers the layer that runs beside the root unit") {
   const Step step = step_of(kTransformers, Method::full, 4, 3);  // BF16 mixed precision: gathered in 2 bytes
   CHECK(held(step, kGathered, forward(5)) == 2 * (kRoot + kLayer));
   CHECK(held(step, kGathered, kForwardHead) == 2 * kRoot);
-  CHECK(held(step, kGathered, kBackwardHead) == 2 * (kRoot + kLayer));
-  CHECK(held(step, kGathered, backward(31)) == 2 * (kRoot + 2 * kLayer));
-  CHECK(held(step, kGathered, backward(0)) == 2 * (kRoot + kLayer));
+  CHECK(held(step, kGathered, kBackwardHead) == 2 * kRoot);
+  CHECK(held(step, kGathered, backward(31)) == 2 * (kRoot + kLayer));
   CHECK(held(step, kGathered, kUpdate) == 0);
 }
 
-TEST_CASE("adapters are units of their own under FSDP1, so that the layer before comes late") {
-  const Step step = step_of(kTransformers, Method::lora, 4, 3);
-  CHECK(held(step, kGathered, backward(5)) == 2 * (kRoot + kLayer));
+TEST_CASE("FSDP1 under Fabric also gathers the layer before, and the last one for the head") {
+  const Step step = step_of(FrameworkId::litgpt, Method::full, 4, 3);
+  const std::int64_t running = held(step, kGathered, forward(5));
+  const std::int64_t root = held(step, kGathered, kForwardHead);
+  CHECK(running - root == 2 * kLayer);
+  CHECK(held(step, kGathered, kBackwardHead) - root == 2 * kLayer);
+  CHECK(held(step, kGathered, backward(5)) - root == 2 * 2 * kLayer);
+  CHECK(held(step, kGathered, backward(0)) - root == 2 * kLayer);
 }
 
 TEST_CASE("FSDP2 gathers into a buffer and copies it out") {
@@ -122,6 +126,7 @@ TEST_CASE("FSDP2 gathers into a buffer and copies it out") {
   const Step step = step_of(kTorchtune, Method::full, 4, 3, pure);
   CHECK(held(step, kGathered, forward(5)) == 2 * (kRoot + 2 * kLayer));
   CHECK(held(step, kGathered, kForwardHead) == 2 * (kRoot + kLayer));
+  CHECK(held(step, kGathered, kBackwardHead) == 2 * (kRoot + kLayer));
   CHECK(held(step, kGathered, backward(5)) == 2 * (kRoot + 2 * kLayer));
   CHECK(held(step, kGathered, backward(0)) == 2 * (kRoot + kLayer));
   // The last reduction's input is there until the next one starts.

@@ -353,6 +353,24 @@ TEST_CASE("an operation that no gradient reaches does not run backward") {
   CHECK(peak(profile(g).backward).bytes == Bytes(300));  // x saved by the side branch, two gradients
 }
 
+TEST_CASE("gradients that backward makes before it first asks for a saved tensor") {
+  const auto build = [](const Polynomial& flops) {
+    Graph g = start();
+    const TensorId y = narrow(g, g.input, {.saves = {g.input}});
+    const TensorId z = wide(g, y, {.flops = flops});
+    g.output = wide(g, z);
+    return g;
+  };
+  const Graph plain = build({});
+  CHECK(bytes(profile(plain).entering) == Bytes(10));  // of y: those of z and of the output are used up
+  CHECK(profile(plain).enters_at == 0);
+  CHECK(live_bytes(plain, Phase::entering, 0) == 10);
+  const Graph product = build(operations(1));  // it asks for its weight
+  CHECK(bytes(profile(product).entering) == Bytes(100));
+  CHECK(profile(product).enters_at == 1);
+  CHECK(live_bytes(product, Phase::entering, 1) == 100);
+}
+
 TEST_CASE("FLOPs and cached copies of weights add up") {
   Graph g = start();
   g.output = wide(g, wide(g, g.input, {.flops = operations(3)}), {.flops = operations(4)});

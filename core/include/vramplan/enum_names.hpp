@@ -102,7 +102,8 @@ struct EnumNames<PositionType> {
 };
 template <>
 struct EnumNames<Activation> {
-  static constexpr Names<7> values = {"silu", "gelu", "gelu_tanh", "gelu_new", "relu", "relu2", "xielu"};
+  static constexpr Names<8> values = {"silu", "gelu",  "gelu_tanh", "gelu_new",
+                                      "relu", "relu2", "xielu",     "clamped_swiglu"};
 };
 template <>
 struct EnumNames<QkNorm> {

@@ -80,6 +80,9 @@ struct FrameworkSwitches {
   bool fp32_embedding_states = false;    // 8-bit optimizers keep 32-bit states of embeddings
   std::int64_t torchao_block = 128;      // values that share a scale in 4-bit states
   bool raises_leftovers = false;         // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
+  bool kv_cache = false;  // a cache concatenates keys and values, which copies them (use_cache on in training)
+  // PEFT adapts a parameter that holds all experts by adding the update to the weight, for every pass.
+  bool merges_expert_adapters = false;
   // FSDP with mixed precision: Accelerate raises the trained 16-bit weights to FP32 (accelerator.py, prepare_model).
   bool raises_trained = false;
   bool masks_sdpa_windows = false;   // a sliding window under SDPA becomes a mask (batch x sequence x sequence)
@@ -109,6 +112,9 @@ struct FrameworkSwitches {
   // makes a gradient; the flat gradient is made of those when the unit's backward ends
   // (torch/distributed/fsdp/_flat_param.py, _get_unflat_views).
   bool trains_whole_units = false;
+  // FSDP1 in backward gathers the unit before the one that runs: PyTorch's own default (BACKWARD_PRE), not Accelerate's
+  // (accelerate/utils/dataclasses.py and transformers/training_args.py, backward_prefetch).
+  bool gathers_ahead = false;
   std::int64_t sequences_per_device = 0;  // of a step when no global batch is given; 0: one micro-batch
   bool double_quantizes = false;          // NF4 always with quantized constants (torchao/dtypes/nf4tensor.py)
   bool compiled_loss = false;             // keeps the logits as they come, and makes their gradient from those

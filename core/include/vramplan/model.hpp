@@ -18,7 +18,8 @@ namespace vramplan {
 
 enum class NormType : std::uint8_t { rms, layer };
 enum class PositionType : std::uint8_t { rope, learned, alibi, none };
-enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, gelu_new, relu, relu2, xielu };
+// clamped_swiglu: gate and up, interleaved, are clamped; then gate * sigmoid(alpha * gate) * (up + 1) (gpt-oss).
+enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, gelu_new, relu, relu2, xielu, clamped_swiglu };
 enum class QkNorm : std::uint8_t { none, head, full };  // head: one vector of head_dim; full: over the whole projection
 // Gate on the attention output: the query projection doubled (Qwen3-Next), one value a head (Step), one a channel.
 enum class OutputGate : std::uint8_t { none, doubled_query, head, channel };
@@ -64,6 +65,8 @@ struct Attention {
   QkNorm qk_norm = QkNorm::none;
   OutputGate output_gate = OutputGate::none;
   double softcap = 0;  // Gemma 2's attn_logit_softcapping; 0: none
+  // Eager attention takes the softmax in the type of the scores, not in FP32 (GPT-2); autocast raises it all the same.
+  bool softmax_in_type = false;
   std::optional<Indexer> indexer;
 };
 
@@ -185,6 +188,13 @@ struct ExtraTensor {
   bool embedding = false;
 };
 
+// Dropout layers that belong to the model, by the probability that its config publishes; 0: none.
+struct Dropout {
+  double embedding = 0;  // on the sum of token and position embeddings
+  double attention = 0;  // on the attention probabilities
+  double residual = 0;   // on what each branch adds to the stream
+};
+
 // A tower beside the text model (vision, audio). Only its size is known.
 struct Tower {
   std::string name;  // vision | audio | vision_and_audio
@@ -216,6 +226,7 @@ struct ModelArchitecture {
   Dim position_rows = 0;  // rows of a learned position table
   Norm norm;
   NormPlacement norm_placement = NormPlacement::pre;
+  Dropout dropout;
   double final_softcap = 0;  // Gemma 2's final_logit_softcapping; 0: none
   std::vector<LayerGroup> groups;
   std::vector<ExtraTensor> extras;  // outside the layers

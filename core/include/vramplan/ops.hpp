@@ -185,6 +185,8 @@ struct BlockProfile {
   Frontier forward_without_grad;  // inside forward, nothing saved
   Frontier forward_with_grad;     // inside forward, saved tensors kept
   Frontier backward;              // inside backward, saved tensors and parameter gradients included
+  Polynomial entering;            // gradients alive when backward first asks for a saved tensor
+  std::int32_t enters_at = 0;     // the operation that asks
   Bytes parameter_gradients;
   Bytes cached_weight_copies;
   Polynomial flops;
@@ -204,7 +206,15 @@ struct GradientPolicy {
 
 // What is alive inside a block at a moment, tensor by tensor (parameter gradients apart: see Moment).
 // after_backward: when the operation has run and what it alone needed has gone.
-enum class Phase : std::uint8_t { forward_without_grad, forward_with_grad, backward, after_backward, saved, pinned };
+enum class Phase : std::uint8_t {
+  forward_without_grad,
+  forward_with_grad,
+  backward,
+  after_backward,
+  entering,
+  saved,
+  pinned
+};
 struct LiveItem {
   Component component;
   Size size;

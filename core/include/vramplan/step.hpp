@@ -81,7 +81,7 @@ struct WalkedGraph {
   Graph graph;
   BlockProfile profile;
   SymbolTable symbols{};
-  Bytes input{}, saved{}, pinned{};
+  Bytes input{}, saved{}, pinned{}, entering{};
   Peak forward_without_grad{}, forward_with_grad{}, backward{};
 };
 
@@ -169,6 +169,11 @@ class Step {
   // Micro-batches before the last leave whole gradients.
   [[nodiscard]] bool keeps_whole() const { return run_.sharding.defers_reduction && run_.accumulation_steps > 1; }
   [[nodiscard]] bool checkpoints() const { return run_.training.recompute == Recompute::full; }
+  // A checkpoint that is one autograd function runs the block again before any of its backward. Else backward does so
+  // when it first asks for a saved tensor.
+  [[nodiscard]] bool recomputes_before_backward() const {
+    return run_.framework.reentrant_checkpoints || run_.framework.offloads_checkpoints;
+  }
 
   Run run_;
   // gradients_: as the optimizer finds them; kept_: as they are kept from pass to pass; buffers_: of backward

@@ -61,6 +61,7 @@ ModelArchitecture gpt_oss(ConfigFields& fields) {
   sliding.window = read_window(fields, 128);
   MoeMlp experts = read_experts_of_intermediate_size(fields, decoder, {.experts = 128, .per_token = 4});
   experts.router_bias = experts.expert_bias = true;
+  experts.activation = Activation::clamped_swiglu;
   return with_windows(decoder, sliding, decoder.attention, experts, sliding_layers(fields, decoder.layers, 2));
 }
 

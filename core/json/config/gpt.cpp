@@ -26,6 +26,13 @@ void make_parallel(Decoder& decoder, Dim norms) {
   decoder.norms = norms;
 }
 
+// What config.json publishes for dropout, or the class default.
+Dropout read_dropout(ConfigFields& fields, const Dropout& otherwise) {
+  return {.embedding = fields.number_or({"embd_pdrop", "embedding_dropout"}, otherwise.embedding),
+          .attention = fields.number_or({"attn_pdrop", "attention_dropout"}, otherwise.attention),
+          .residual = fields.number_or({"resid_pdrop", "residual_dropout", "hidden_dropout"}, otherwise.residual)};
+}
+
 ModelArchitecture gpt2(ConfigFields& fields) {
   Defaults defaults = gpt_defaults("gelu_new", true);
   defaults.vocab = 50257;
@@ -35,6 +42,8 @@ ModelArchitecture gpt2(ConfigFields& fields) {
   set_all_biases(decoder, true);
   decoder.attention.fused_qkv = true;
   decoder.attention.rotary = false;
+  decoder.attention.softmax_in_type = true;
+  decoder.model.dropout = read_dropout(fields, {.embedding = 0.1, .attention = 0.1, .residual = 0.1});
   decoder.model.position = PositionType::learned;
   decoder.model.position_rows = decoder.model.max_position_embeddings;
   return uniform(decoder);
@@ -47,6 +56,8 @@ ModelArchitecture gpt_neox(ConfigFields& fields) {
   read_attention_bias(fields, decoder, true);
   decoder.attention.fused_qkv = true;
   decoder.model.parallel_residual = fields.flag_or({"use_parallel_residual"}, true);
+  decoder.model.dropout = read_dropout(fields, {});
+  decoder.model.dropout.embedding = decoder.model.dropout.residual;  // hidden_dropout serves both
   return uniform(decoder);
 }
 
@@ -56,6 +67,7 @@ ModelArchitecture gptj(ConfigFields& fields) {
   make_parallel(decoder, 1);
   decoder.mlp.bias = true;
   decoder.model.lm_head_bias = true;
+  decoder.model.dropout = read_dropout(fields, {});
   return uniform(decoder);
 }
 
@@ -69,6 +81,8 @@ ModelArchitecture opt(ConfigFields& fields) {
   decoder.attention.rotary = false;
   model.position = PositionType::learned;
   model.position_rows = model.max_position_embeddings + 2;
+  model.dropout.attention = fields.number_or({"attention_dropout"}, 0);
+  model.dropout.residual = fields.number_or({"dropout"}, 0.1);
   const bool norm_first = fields.flag_or({"do_layer_norm_before"}, true);
   model.final_norm = norm_first && !fields.flag_or({"_remove_final_layer_norm"}, false);
   const Dim width = fields.size_or({"word_embed_proj_dim"}, limits::kWidth, model.hidden_size);
@@ -85,6 +99,7 @@ ModelArchitecture bloom(ConfigFields& fields) {
   decoder.attention.rotary = false;
   decoder.model.position = PositionType::alibi;
   decoder.model.embedding_norm = true;
+  decoder.model.dropout = read_dropout(fields, {});
   return uniform(decoder);
 }
 
@@ -111,6 +126,7 @@ ModelArchitecture falcon(ConfigFields& fields) {
   decoder.attention.kv_heads = falcon_kv_heads(fields, new_architecture, decoder.attention);
   decoder.attention.fused_qkv = true;
   decoder.attention.rotary = !fields.flag_or({"alibi"}, false);
+  model.dropout = read_dropout(fields, {});
   if (!decoder.attention.rotary) model.position = PositionType::alibi;
   return uniform(decoder);
 }
@@ -133,6 +149,7 @@ ModelArchitecture phi(ConfigFields& fields) {
   make_parallel(decoder, 1);
   set_all_biases(decoder, true);
   decoder.model.lm_head_bias = true;
+  decoder.model.dropout = read_dropout(fields, {});
   if (fields.flag_or({"qk_layernorm"}, false)) fields.not_supported({"qk_layernorm"}, "true");
   return uniform(decoder);
 }
@@ -143,6 +160,7 @@ ModelArchitecture starcoder2(ConfigFields& fields) {
   make_gpt(decoder);
   set_all_biases(decoder, fields.flag_or({"use_bias"}, true));
   decoder.attention.window = read_window(fields, 0);
+  decoder.model.dropout = read_dropout(fields, {});
   return uniform(decoder);
 }
 

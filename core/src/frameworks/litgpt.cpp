@@ -30,6 +30,7 @@ FrameworkSwitches litgpt_switches(const TrainingChoice& t, const Sharding& shard
   s.quantized_keeps_input = true;
   s.dequantizes_through_fp16 = true;  // BitsandbytesPrecision quantizes weight.to(torch.half)
   s.trains_whole_units = sharding.is_fsdp() && !trains_all_weights(t.method);
+  s.gathers_ahead = true;  // Fabric's FSDPStrategy leaves backward_prefetch to PyTorch
   s.sequences_per_device = kBatchSize;
   s.foreach_optimizer = t.optimizer.foreach.value_or(true);  // torch.optim.AdamW as it comes
   return s;

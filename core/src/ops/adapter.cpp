@@ -32,37 +32,79 @@ TensorId small_linear(Graph& g, const BlockContext& c, TensorId x, Width in, Wid
   return result;
 }
 
-TensorId dropout(Graph& g, TensorId x) {
-  const Size size = g.at(x).size;
-  const TensorId mask = g.tensor(size.as(ElementType::bool8), kAdapter, false);
-  const TensorId out = g.tensor(size, kAdapter, g.at(x).requires_grad);
-  g.run({x}, {out, mask}, {.saves = {mask}});
-  return out;
+// What DoRA's forward holds beside its results.
+struct Merged {
+  TensorId identity, update, weight;
+};
+
+Size matrix(Width in, Width out, ElementType type) {
+  return {{in.symbol, out.symbol, Symbol::one, Symbol::one}, in.multiplier * out.multiplier, type};
 }
 
 // DoRA takes the norm of the merged weight at every pass (peft/tuners/lora/dora.py): the update as a matrix comes from
-// an identity of in x in, and the weight, the scaled update and their sum exist together.
-Workspace merged_weight(const BlockContext& c, const Linear& w) {
-  const Size identity{
-      {w.in.symbol, w.in.symbol, Symbol::one, Symbol::one}, w.in.multiplier * w.in.multiplier, c.adapter.type};
-  const Size weight{
-      {w.in.symbol, w.out.symbol, Symbol::one, Symbol::one}, w.in.multiplier * w.out.multiplier, c.adapter.type};
-  const Size update = c.framework.autocast ? weight.as(c.compute) : weight;
-  return {Component::working_memory, {identity, weight.times(2), update.times(2)}};
+// an identity of in x in, and the weight, the update, its product with a number and the sum exist together.
+Merged merge(Graph& g, const BlockContext& c, const Linear& w) {
+  const ElementType wide = c.adapter.type;
+  const ElementType narrow = c.framework.autocast ? c.compute : wide;
+  const Size identity = matrix(w.in, w.in, wide);
+  const Size weight = matrix(w.in, w.out, wide);
+  Merged m{};
+  const TensorId made = g.apply({}, identity, kAdapter);
+  m.identity = cast(g, made, narrow, kAdapter);  // what the update's graph keeps
+  const TensorId update = g.apply({m.identity}, weight.as(narrow), kAdapter);
+  if (made != m.identity) g.hold({made});
+  m.update = cast(g, update, wide, kAdapter);
+  const bool quantized = c.quantized && w.quantizable;
+  m.weight = quantized || c.weights != wide
+                 ? g.apply({}, weight, kAdapter,
+                           {.forward = quantized ? Workspace{Component::dequantized_weights, {weight.as(c.compute)}}
+                                                 : Workspace{}})
+                 : kNoTensor;
+  g.run({}, {}, {.forward = {Component::working_memory, {weight.times(2)}}});
+  return m;
 }
 
-// base + (m - 1) * base + m * update, with m = magnitude / norm: m is trained, so that both sides of its products are
-// kept.
-TensorId dora(Graph& g, const BlockContext& c, TensorId base, TensorId update, const Linear& w) {
+// With dropout the base runs once more, on the dropped input and the weight in the adapter's type.
+TensorId base_of_dropped(Graph& g, const BlockContext& c, TensorId dropped, const Merged& m, const Linear& w) {
+  const TensorId in = c.framework.autocast ? cast(g, dropped, c.compute, kAdapter) : dropped;
+  const ElementType type = g.at(in).size.type;
+  const TensorId weight = c.framework.autocast ? g.apply({}, matrix(w.in, w.out, type), kAdapter) : m.weight;
+  const TensorId out = g.apply({in}, token_size(w.out, type), kAdapter, {.flops = matrix_flops(g, w)});
+  if (weight != kNoTensor && g.at(in).requires_grad) g.save(weight);
+  return out;
+}
+
+// x times the magnitude over the norm, which is trained: both sides of the product are kept.
+TensorId times_magnitude(Graph& g, TensorId x, const Size& made, Bytes gradient, const Workspace& more) {
+  Workspace backward = more;
+  backward.add(made);
+  const TensorId out = g.tensor(made, kAdapter, true);
+  g.run({x}, {out}, {.saves = {x}, .backward = backward, .parameter_gradients = gradient});
+  return out;
+}
+
+// base + (m - 1) * base + m * update, with m = magnitude / norm.
+TensorId dora(Graph& g, const BlockContext& c, TensorId base, TensorId again, TensorId update, const Linear& w) {
   const Size wide = g.at(base).size.as(c.adapter.type);
-  OpTraits magnitude{.saves = {base}, .forward = merged_weight(c, w)};
+  OpTraits magnitude;
   add_parameter_gradient(
       g, c, Size{{w.out.symbol, Symbol::one, Symbol::one, Symbol::one}, w.out.multiplier, c.adapter.type}, magnitude);
-  const TensorId scaled_base = g.tensor(wide, kAdapter, true);
-  g.run({base}, {scaled_base}, magnitude);
-  const TensorId scaled_update = g.apply({update}, wide, kAdapter, {.saves = {update}});
-  const TensorId sum = add(g, scaled_base, scale(g, scaled_update));
-  return cast(g, add(g, base, sum), g.at(base).size.type, kAdapter);
+  const TensorId scaled_base = times_magnitude(g, again, wide, magnitude.parameter_gradients, magnitude.backward);
+  const TensorId scaled_update = times_magnitude(g, update, wide, {}, {});
+  return add(g, scaled_base, scale(g, scaled_update));
+}
+
+TensorId dora_adapter(Graph& g, const BlockContext& c, TensorId x, TensorId base, const Linear& w) {
+  const TensorId in = c.framework.adapter_casts_input ? cast(g, x, c.adapter.type, kAdapter) : x;
+  const TensorId dropped = c.adapter.dropout ? dropout(g, in, kAdapter) : in;
+  const Merged merged = merge(g, c, w);
+  const TensorId update = small_linear(g, c, small_linear(g, c, dropped, w.in, {Symbol::r}, w), {Symbol::r}, w.out, w);
+  const TensorId again = c.adapter.dropout ? base_of_dropped(g, c, dropped, merged, w) : base;
+  const TensorId change = dora(g, c, base, again, update, w);
+  g.hold({merged.identity, merged.update, merged.weight, update, again});
+  const TensorId sum = add(g, base, change);
+  g.hold({in, dropped, x});
+  return cast(g, sum, g.at(base).size.type, kAdapter);
 }
 
 // What the adapters of a fused q, k, v projection reach: one of its parts each.
@@ -124,14 +166,13 @@ TensorId joined(Graph& g, const std::array<TensorId, 3>& updates) {
 }  // namespace
 
 TensorId adapter(Graph& g, const BlockContext& c, TensorId x, TensorId base, const Linear& w) {
-  const Width rank{Symbol::r, 1};
+  if (c.adapter.dora) return dora_adapter(g, c, x, base, w);
   const TensorId in = c.framework.adapter_casts_input ? cast(g, x, c.adapter.type, kAdapter) : x;
-  const TensorId dropped = c.adapter.dropout ? dropout(g, in) : in;
-  const TensorId middle = small_linear(g, c, dropped, w.in, rank, w);
+  const TensorId dropped = c.adapter.dropout ? dropout(g, in, kAdapter) : in;
+  const TensorId middle = small_linear(g, c, dropped, w.in, {Symbol::r}, w);
   g.hold({dropped});
-  const TensorId update = small_linear(g, c, middle, rank, w.out, w);
-  g.hold({in, x});  // the call of the module holds what it was given
-  if (c.adapter.dora) return dora(g, c, base, update, w);
+  const TensorId update = small_linear(g, c, middle, {Symbol::r}, w.out, w);
+  g.hold({in, x});  // the caller's arguments live as long as the call
   return cast(g, add(g, base, scale(g, update)), g.at(base).size.type, kAdapter);
 }
 
@@ -140,11 +181,57 @@ TensorId fused_qkv(Graph& g, const BlockContext& c, TensorId x, bool bias) {
   const TensorId base = linear(g, c, x, w);
   const Reached reached = reached_by(c.adapter);
   if (reached.count == 0) return base;
-  const TensorId dropped = c.adapter.dropout ? dropout(g, x) : x;
+  const TensorId dropped = c.adapter.dropout ? dropout(g, x, kAdapter) : x;
   const TensorId middle = small_linear(g, c, dropped, w.in, {Symbol::r, reached.count}, w);
   const std::array<TensorId, 3> updates = grouped_updates(g, c, middle, reached);
   const TensorId wide = reached.count == 3 ? joined(g, updates) : zero_padded(g, updates, reached);
   return add(g, base, scale(g, wide));
+}
+
+namespace {
+
+Size merged_factor(const BlockContext& c, Width side, const Linear& w) {
+  return {{w.copies, Symbol::r, side.symbol, Symbol::one}, w.merged_ranks * side.multiplier, c.adapter.type};
+}
+
+// A factor in the weight's type.
+TensorId lowered_factor(Graph& g, const BlockContext& c, const Size& held) {
+  OpTraits traits;
+  add_parameter_gradient(g, c, held, traits);
+  const TensorId factor = g.tensor(held.as(c.weights), kAdapter, true);
+  g.run({}, {factor}, traits);
+  return factor;
+}
+
+TensorId weight_plus_update(Graph& g, const BlockContext& c, const Linear& w) {
+  const Size up = merged_factor(c, w.out, w);
+  const Size down = merged_factor(c, w.in, w);
+  const Size weight{{w.copies, w.in.symbol, w.out.symbol, Symbol::one}, w.in.multiplier * w.out.multiplier, c.weights};
+  const TensorId merged = g.tensor(weight, kAdapter, true);
+  if (c.adapter.type == c.weights) {
+    OpTraits traits;
+    add_parameter_gradient(g, c, up, traits);
+    add_parameter_gradient(g, c, down, traits);
+    g.run({}, {merged}, traits);
+    return merged;
+  }
+  const TensorId left = lowered_factor(g, c, up);
+  const TensorId right = lowered_factor(g, c, down);
+  g.run({left, right}, {merged}, {.saves = {left, right}});
+  return merged;
+}
+
+}  // namespace
+
+// weight + B A is a tensor as large as the weight, kept for the gradient of the input; its own gradient is as large
+// again (peft/tuners/lora/layer.py, ParamWrapper).
+TensorId merged_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
+  const TensorId merged = weight_plus_update(g, c, w);
+  const TensorId in = cast(g, x, c.weights, w.component);
+  const TensorId out = g.apply({in, merged}, token_size(w.out, c.weights, w.per_token, w.tokens), w.component,
+                               {.saves = {in}, .flops = matrix_flops(g, w)});
+  if (g.at(in).requires_grad) g.save(merged);
+  return out;
 }
 
 }  // namespace vramplan::ops

@@ -27,12 +27,50 @@ TensorId rotary(Graph& g, const BlockContext& c, TensorId x) {
   return c.framework.rotary == RotaryKernel::composite_joined ? copy(g, lowered) : lowered;
 }
 
-// Scores, softmax in FP32 and probabilities in memory, batch x heads x queries x keys each.
+bool is_view(const Graph& g, TensorId x) { return g.at(x).base != kNoTensor; }
+
+// Softmax over the keys; the result keeps itself for backward. `held` is what Python names to the end of the kernel.
+struct Softmax {
+  TensorId result = kNoTensor;
+  TensorId held = kNoTensor;
+};
+
+Softmax plain_softmax(Graph& g, const BlockContext& c, TensorId scores, bool in_type) {
+  const bool raised = !in_type || c.framework.autocast;
+  const TensorId entered = raised ? cast(g, scores, ElementType::fp32, kAttention) : scores;
+  const TensorId soft = g.apply({entered}, g.at(entered).size, kAttention);
+  g.save(soft);
+  return {soft, kNoTensor};
+}
+
+// With sinks: they join as one more column, in the wider type of both; the row's maximum is taken off before the
+// softmax, and the column is dropped after it (modeling_gpt_oss.py, eager_attention_forward).
+Softmax softmax_with_sinks(Graph& g, const BlockContext& c, TensorId scores) {
+  const Size wide = g.at(scores).size.as(wider(g.at(scores).size.type, c.residual));
+  const Size column{{Symbol::b, Symbol::a, Symbol::s, Symbol::one}, 1, wide.type};
+  const bool requires_grad = g.at(scores).requires_grad;
+  const TensorId joined =
+      cast(g, g.apply({scores}, g.at(scores).size, kAttention, {.passes_gradient = true}), wide.type, kAttention);
+  const TensorId row_maximum = g.tensor(column.as(ElementType::int64), kAttention, false);
+  const TensorId shifted = g.tensor(wide, kAttention, requires_grad);
+  // Backward of the maximum scatters its gradient into a copy of zeros.
+  g.run({joined}, {shifted, row_maximum},
+        {.saves = {row_maximum}, .passes_gradient = true, .backward = {Component::working_memory, {wide.times(2)}}});
+  const TensorId soft = g.tensor(wide, kAttention, requires_grad);
+  const TensorId sink = g.tensor(column, kAttention, false);
+  g.run({shifted}, {soft, sink}, {.saves = {soft, sink}});
+  const TensorId kept = g.view(soft, wide);
+  g.hold({scores});
+  return {kept, shifted};
+}
+
+// Scores, softmax and probabilities in memory, batch x heads x queries x keys each.
 TensorId eager_kernel(Graph& g, const BlockContext& c, const Heads& in) {
   const auto ready = [&](TensorId x) { return c.framework.autocast ? cast(g, x, c.compute, kAttention) : x; };
   const Size q_size = g.at(in.q).size;
   const auto repeat = [&](TensorId x, Symbol width) {
-    return in.grouped ? g.apply({x}, token_size({width}, g.at(x).size.type), kAttention) : x;
+    // A view of a wider tensor is no matrix that the product can read.
+    return in.grouped || is_view(g, x) ? g.apply({x}, token_size({width}, g.at(x).size.type), kAttention) : x;
   };
   const TensorId k = repeat(in.k, q_size.symbols[3]);
   const TensorId v = repeat(in.v, in.out.symbol);
@@ -51,15 +89,14 @@ TensorId eager_kernel(Graph& g, const BlockContext& c, const Heads& in) {
     weights = scale(g, tanh);
   }
   const TensorId masked = g.apply({weights}, scores, kAttention, {.passes_gradient = true});
-  const TensorId wide = cast(g, masked, ElementType::fp32, kAttention);
-  const TensorId soft = g.apply({wide}, scores.as(ElementType::fp32), kAttention);
-  g.save(soft);
-  const TensorId probabilities = cast(g, soft, type, kAttention);
+  const Softmax soft = in.sinks ? softmax_with_sinks(g, c, masked) : plain_softmax(g, c, masked, in.softmax_in_type);
+  TensorId probabilities = cast(g, soft.result, type, kAttention);
+  if (c.model->dropout.attention > 0) probabilities = dropout(g, probabilities, kAttention);
   const TensorId v16 = ready(v);
   const TensorId out =
       g.apply({probabilities, v16}, token_size(in.out, type), kAttention, {.saves = {probabilities, v16}});
   const TensorId joined = copy(g, out);
-  g.hold({in.q, in.k, in.v, probabilities});
+  g.hold({in.q, in.k, in.v, probabilities, soft.held});
   return joined;
 }
 
@@ -70,6 +107,12 @@ Workspace flash_backward(const Graph& g, const Heads& in) {
   Workspace workspace(Component::working_memory, {q.as(ElementType::fp32)});
   if (in.grouped) workspace.add(q.times(2));
   return workspace;
+}
+
+// SDPA makes a bias of the kernel's type of a mask of truth values, at every call (aten/src/ATen/native/transformers/
+// attention.cpp, convert_boolean_attn_mask).
+TensorId mask_bias(Graph& g, ElementType type) {
+  return g.apply({}, Size{{Symbol::b, Symbol::s, Symbol::s, Symbol::one}, 1, type}, kAttention);
 }
 
 TensorId flash_kernel(Graph& g, const BlockContext& c, Heads in) {
@@ -86,9 +129,11 @@ TensorId flash_kernel(Graph& g, const BlockContext& c, Heads in) {
   const TensorId row =
       g.tensor({{Symbol::b, Symbol::s, Symbol::a, Symbol::one}, 1, ElementType::fp32}, kAttention, false);
   const Size flop_size{{Symbol::b, Symbol::s, Symbol::w, Symbol::q}, 4, ElementType::int8};
+  const TensorId bias = in.masked ? mask_bias(g, g.at(in.q).size.type) : kNoTensor;
   g.run({in.q, in.k, in.v}, {out, row},
         {.saves = {in.q, in.k, in.v, out, row}, .backward = flash_backward(g, in), .flops = g.polynomial(flop_size)});
-  g.hold({in.q, in.k, in.v});
+  if (bias != kNoTensor && needs_grad) g.save(bias);
+  g.hold({in.q, in.k, in.v, bias});
   return out;
 }
 
@@ -111,10 +156,9 @@ Projected project(Graph& g, const BlockContext& c, TensorId x, const Attention& 
   const Width h{Symbol::h};
   if (a.fused_qkv) {  // q, k and v are views of one tensor
     const TensorId qkv = linear(g, c, x, {.module = Module::qkv, .in = h, .out = {Symbol::qkv}, .bias = a.qkv_bias});
-    const auto part = [&](Symbol width) {
-      return g.apply({qkv}, token_size({width}, g.at(qkv).size.type), kAttention);
-    };
-    return {part(Symbol::q), part(Symbol::kv), part(Symbol::v)};
+    const auto part = [&](Symbol width) { return token_size({width}, g.at(qkv).size.type); };
+    const auto [q, k, v] = g.split(qkv, part(Symbol::q), part(Symbol::kv), part(Symbol::v));
+    return {q, k, v};
   }
   const bool doubled = a.output_gate == OutputGate::doubled_query;
   const Linear q{.module = Module::q, .in = h, .out = {Symbol::q, doubled ? 2 : 1}, .bias = a.qkv_bias};
@@ -166,6 +210,18 @@ bool repeats_keys(const BlockContext& c, const Attention& a) {
   return false;
 }
 
+// A cache's copy. Of a tensor that nobody else keeps it makes no difference: the tensor goes.
+TensorId through_cache(Graph& g, const BlockContext& c, TensorId x) {
+  return c.framework.kv_cache && is_view(g, x) ? copy(g, x) : x;
+}
+
+// The flash kernel answers in the layout of the query: joined parts lie head by head. SDPA's kernel for masks and FP32
+// answers a row a token.
+bool answers_in_layout_of_query(const BlockContext& c, bool masked) {
+  if (c.attention == AttentionKernel::sdpa) return !masked && c.compute != ElementType::fp32;
+  return c.attention != AttentionKernel::eager;
+}
+
 // Keys or values copied for every query head.
 TensorId for_every_head(Graph& g, TensorId x, Symbol width) {
   return g.apply({x}, token_size({width}, g.at(x).size.type), kAttention);
@@ -183,17 +239,20 @@ TensorId attention(Graph& g, const BlockContext& c, TensorId x, const Attention&
     p.q = rotary(g, c, p.q);
     p.k = rotary(g, c, p.k);
   }
+  p.k = through_cache(g, c, p.k);
+  p.v = through_cache(g, c, p.v);
+  const bool masked = masks_window(c, a);
   const bool grouped = a.kv_heads < a.heads && !c.framework.fuses_qkv;
   const bool repeats = grouped && repeats_keys(c, a);
   if (repeats) {
     p.k = for_every_head(g, p.k, Symbol::q);
     p.v = for_every_head(g, p.v, Symbol::av);
   }
-  const TensorId out = attention_kernel(g, c, {p.q, p.k, p.v, {Symbol::av}, grouped && !repeats, a.softcap});
-  // The fused kernel answers in the layout of its queries: joined parts lie head by head.
+  const TensorId out = attention_kernel(
+      g, c, {p.q, p.k, p.v, {Symbol::av}, grouped && !repeats, a.softcap, a.softmax_in_type, a.sinks, masked});
   const bool joined = c.framework.rotary == RotaryKernel::composite_joined ||
                       (a.partial_rotary && c.framework.rotary == RotaryKernel::composite);
-  const bool joins = joined && c.attention != AttentionKernel::eager;
+  const bool joins = joined && answers_in_layout_of_query(c, masked);
   const TensorId gated = gate_output(g, c, x, joins ? copy(g, out) : out, a.output_gate);
   const Linear o{.module = Module::o, .in = {Symbol::av}, .out = {Symbol::h}, .bias = a.o_bias};
   return fuses(c, {o}) ? fused_output(g, c, gated, o) : linear(g, c, gated, o);

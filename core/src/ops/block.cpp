@@ -13,12 +13,17 @@ TensorId feed_forward(Graph& g, const BlockContext& c, TensorId x, const Mlp& ml
   return moe_mlp(g, c, x, std::get<MoeMlp>(mlp));
 }
 
-// stream + post_norm(branch(pre_norm(stream)))
+TensorId drop_residual(Graph& g, const BlockContext& c, TensorId x) {
+  return c.model->dropout.residual > 0 ? dropout(g, x, Component::activations_residual) : x;
+}
+
+// stream + post_norm(dropout(branch(pre_norm(stream))))
 template <class Branch>
 TensorId residual_branch(Graph& g, const BlockContext& c, TensorId stream, Branch branch) {
   const NormPlacement placement = c.model->norm_placement;
   const TensorId normed = placement == NormPlacement::post_branch ? stream : norm(g, c, stream, {Symbol::h});
-  TensorId out = branch(normed);
+  TensorId out = drop_residual(g, c, branch(normed));
+  g.hold({normed});  // by the name that the layer calls the branch with
   if (placement != NormPlacement::pre) out = norm(g, c, out, {Symbol::h});
   return add(g, stream, out);
 }
@@ -44,8 +49,8 @@ TensorId all_mlps(Graph& g, const BlockContext& c, TensorId x, const LayerGroup&
 TensorId parallel_block(Graph& g, const BlockContext& c, const LayerGroup& group) {
   const TensorId first = norm(g, c, g.input, {Symbol::h});
   const TensorId second = group.norms > 1 ? norm(g, c, g.input, {Symbol::h}) : first;
-  const TensorId mixed = all_mixers(g, c, first, group);
-  const TensorId fed = all_mlps(g, c, second, group);
+  const TensorId mixed = drop_residual(g, c, all_mixers(g, c, first, group));
+  const TensorId fed = drop_residual(g, c, all_mlps(g, c, second, group));
   g.hold({first, second});
   return add(g, add(g, mixed, fed), g.input);
 }

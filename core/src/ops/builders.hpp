@@ -22,7 +22,9 @@ struct Linear {
   bool bias = false;
   bool quantizable = true;
   bool outside_linear = false;  // a parameter that no nn.Linear holds: autocast does not cast it
-  bool leftover = false;        // outside the blocks: never quantized, of the leftovers' type
+  // An adapter here is added to the weight (FrameworkSwitches::merges_expert_adapters), with this many times the rank.
+  std::int32_t merged_ranks = 0;
+  bool leftover = false;  // outside the blocks: never quantized, of the leftovers' type
   Component component = Component::activations_attention;
 };
 
@@ -37,13 +39,15 @@ struct Linear {
 [[nodiscard]] TensorId cast(Graph& g, TensorId x, ElementType type, Component component);
 [[nodiscard]] TensorId add(Graph& g, TensorId x, TensorId y);  // saves nothing
 [[nodiscard]] TensorId multiply(Graph& g, TensorId x, TensorId y,
-                                Component component);                     // saves what the other's gradient needs
-[[nodiscard]] TensorId scale(Graph& g, TensorId x);                       // by a number: saves nothing
-[[nodiscard]] TensorId copy(Graph& g, TensorId x);                        // contiguous(), clone(): saves nothing
-[[nodiscard]] TensorId unary(Graph& g, TensorId x, Component component);  // saves its input
+                                Component component);                       // saves what the other's gradient needs
+[[nodiscard]] TensorId scale(Graph& g, TensorId x);                         // by a number: saves nothing
+[[nodiscard]] TensorId copy(Graph& g, TensorId x);                          // contiguous(), clone(): saves nothing
+[[nodiscard]] TensorId unary(Graph& g, TensorId x, Component component);    // saves its input
+[[nodiscard]] TensorId dropout(Graph& g, TensorId x, Component component);  // keeps a mask of one byte an element
 [[nodiscard]] TensorId activation(Graph& g, const BlockContext& c, TensorId x, Activation kind, Component component);
 [[nodiscard]] TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w);
 [[nodiscard]] TensorId autocast_copy(Graph& g, const BlockContext& c, const Size& weight, bool trains);
+[[nodiscard]] Polynomial matrix_flops(Graph& g, const Linear& w);
 void add_parameter_gradient(const Graph& g, const BlockContext& c, const Size& parameter, OpTraits& traits);
 
 // The gate's activation times up: one kernel where the framework has one for it.
@@ -62,6 +66,8 @@ void add_parameter_gradient(const Graph& g, const BlockContext& c, const Size& p
 [[nodiscard]] TensorId adapter(Graph& g, const BlockContext& c, TensorId x, TensorId base, const Linear& w);
 // One linear for q, k and v with the adapters of each (litgpt's LoRAQKVLinear).
 [[nodiscard]] TensorId fused_qkv(Graph& g, const BlockContext& c, TensorId x, bool bias);
+// x times the sum of the weight and its update.
+[[nodiscard]] TensorId merged_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w);
 
 // norm.cpp: over a width, or over each of `rows` parts of it (a norm per head).
 [[nodiscard]] TensorId norm(Graph& g, const BlockContext& c, TensorId x, Width width, Symbol rows = Symbol::one);
@@ -78,6 +84,9 @@ struct Heads {
   Width out;
   bool grouped = false;  // fewer KV heads than query heads
   double softcap = 0;
+  bool softmax_in_type = false;
+  bool sinks = false;
+  bool masked = false;  // SDPA takes a mask
 };
 [[nodiscard]] TensorId attention_kernel(Graph& g, const BlockContext& c, Heads heads);
 

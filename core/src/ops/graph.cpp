@@ -115,6 +115,11 @@ class BackwardWalk {
     parameter_gradients_ -= gradient;
   }
   [[nodiscard]] Polynomial live() const { return live_; }
+  // Whether operation i asks for what was saved. A product asks at least for its weight.
+  [[nodiscard]] bool asks(std::size_t i) const {
+    const Op& op = graph_.ops()[i];
+    return receives_gradient(op) && (op.saved_count > 0 || op.flops != Polynomial{});
+  }
   [[nodiscard]] bool saved(std::size_t t) const { return saved_[t]; }
   [[nodiscard]] Bytes parameter_gradients() const { return parameter_gradients_; }
   [[nodiscard]] Bytes all_parameter_gradients() const { return all_parameter_gradients_; }
@@ -422,7 +427,13 @@ BlockProfile profile(const Graph& graph, const GradientPolicy& policy) {
     if (t.pinned && !t.external) result.pinned += t.bytes;
   }
   BackwardWalk walk(graph);
+  bool entered = false;
   for (std::size_t i = graph.ops().size(); i-- > 0;) {
+    if (!entered && walk.asks(i)) {
+      entered = true;
+      result.enters_at = static_cast<std::int32_t>(i);
+      walk.gradients([&](std::size_t t) { result.entering += graph.tensors()[t].bytes; });
+    }
     const Polynomial live = walk.run(i);
     result.backward.consider({live, static_cast<std::int32_t>(i), walk.parameter_gradients(), {}});
     walk.settle(i);
@@ -468,6 +479,15 @@ void collect_backward(const Graph& graph, std::size_t last, bool settled, LiveSe
   if (!settled) add_workspace(set, graph.ops()[last].backward);
 }
 
+void collect_entering(const Graph& graph, std::size_t asks, LiveSet& set) {
+  BackwardWalk walk(graph);
+  for (std::size_t i = graph.ops().size(); i-- > asks + 1;) {
+    walk.run(i);
+    walk.settle(i);
+  }
+  walk.gradients([&](std::size_t t) { set.add(Component::activation_gradients, graph.tensors()[t].size); });
+}
+
 }  // namespace
 
 LiveSet live_at(const Graph& graph, Phase phase, std::int32_t op) {
@@ -478,6 +498,7 @@ LiveSet live_at(const Graph& graph, Phase phase, std::int32_t op) {
     case Phase::forward_with_grad: collect_forward(graph, true, last, set); break;
     case Phase::backward: collect_backward(graph, last, false, set); break;
     case Phase::after_backward: collect_backward(graph, last, true, set); break;
+    case Phase::entering: collect_entering(graph, last, set); break;
     case Phase::saved:
       for (const Tensor& t : graph.tensors()) {
         if (t.first_save >= 0 && !t.external) set.add(t.component, t.size);

@@ -47,7 +47,9 @@ LossInput loss_input(Graph& g, const BlockContext& c, TensorId hidden) {
   const TensorId raised = c.framework.logits_upcast ? cast(g, logits, ElementType::fp32, kLogits) : logits;
   const TensorId shifted = c.framework.shift == LabelShift::labels ? raised : copy(g, raised);
   const bool gives_up = c.framework.shift == LabelShift::last_logits && logits != raised;
-  return {shifted, {gives_up ? kNoTensor : logits, raised, shifted}};
+  // Autocast runs cross_entropy in FP32 whatever it is given (aten/src/ATen/autocast_mode.h).
+  const TensorId entered = c.framework.autocast ? cast(g, shifted, ElementType::fp32, kLogits) : shifted;
+  return {entered, {gives_up ? kNoTensor : logits, raised, shifted}};
 }
 
 // torch's cross_entropy over all logits (transformers/loss/loss_utils.py, ForCausalLMLoss).

@@ -9,9 +9,14 @@ constexpr Component kMoe = Component::activations_moe;
 
 // The weight of each chosen expert, a token.
 TensorId route(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp) {
-  const TensorId logits = linear(
-      g, c, x,
-      {.module = Module::router, .in = {Symbol::h}, .out = {Symbol::E}, .bias = mlp.router_bias, .component = kMoe});
+  const TensorId logits = linear(g, c, x,
+                                 {.module = Module::router,
+                                  .in = {Symbol::h},
+                                  .out = {Symbol::E},
+                                  .bias = mlp.router_bias,
+                                  .quantizable = !mlp.router_bias && !mlp.router_correction_bias,
+                                  .merged_ranks = 1,
+                                  .component = kMoe});
   const TensorId wide = cast(g, logits, ElementType::fp32, kMoe);
   const TensorId soft = g.apply({wide}, g.at(wide).size, kMoe);
   g.save(soft);
@@ -20,6 +25,31 @@ TensorId route(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp) {
   const TensorId weights = g.tensor(chosen, kMoe, g.at(soft).requires_grad);
   g.run({soft}, {weights, indices}, {.saves = {indices}});
   return weights;
+}
+
+// The bias of each row's expert, gathered; the product takes it up in place.
+TensorId gathered_bias(Graph& g, const BlockContext& c, const MoeMlp& mlp, Width width) {
+  return mlp.expert_bias ? g.apply({}, token_size(width, c.weights, Symbol::t), kMoe) : kNoTensor;
+}
+
+// modeling_gpt_oss.py, _apply_gate.
+TensorId clamped_swiglu(Graph& g, TensorId gate_up, Size half) {
+  const TensorId gate = unary(g, g.view(gate_up, half), kMoe);
+  const TensorId up = unary(g, g.view(gate_up, half), kMoe);
+  const TensorId scaled = scale(g, gate);
+  const TensorId sigmoid = g.apply({scaled}, half, kMoe);
+  g.save(sigmoid);
+  const TensorId glu = multiply(g, gate, sigmoid, kMoe);
+  const TensorId lifted = scale(g, up);
+  const TensorId out = multiply(g, lifted, glu, kMoe);
+  g.hold({gate_up, gate, up, glu});
+  return out;
+}
+
+TensorId gated(Graph& g, const BlockContext& c, TensorId gate_up, Size half, Activation kind) {
+  if (kind == Activation::clamped_swiglu) return clamped_swiglu(g, gate_up, half);
+  const auto [gate, up] = g.split(gate_up, half, half);
+  return multiply(g, activation(g, c, gate, kind, kMoe), up, kMoe);
 }
 
 // The experts' own MLP on gathered tokens: all experts' matrices are one parameter each, gate and up together,
@@ -33,20 +63,22 @@ TensorId expert_mlp(Graph& g, const BlockContext& c, TensorId gathered, const Mo
                   .per_token = Symbol::t,
                   .copies = Symbol::E,
                   .bias = mlp.expert_bias,
+                  .quantizable = !mlp.expert_bias,
                   .outside_linear = true,
+                  .merged_ranks = module == Module::gate ? 2 : 1,
                   .component = kMoe};
   };
   const Width first{Symbol::fe, mlp.gated ? 2 : 1};
+  const TensorId first_bias = gathered_bias(g, c, mlp, first);
   const TensorId entered = linear(g, c, gathered, expert(mlp.gated ? Module::gate : Module::up, m, first));
-  TensorId inner = kNoTensor;
-  if (mlp.gated) {
-    const Size half = token_size({Symbol::fe}, g.at(entered).size.type, Symbol::t);
-    const auto [gate, up] = g.split(entered, half, half);
-    inner = multiply(g, activation(g, c, gate, mlp.activation, kMoe), up, kMoe);
-  } else {
-    inner = activation(g, c, entered, mlp.activation, kMoe);
-  }
-  return linear(g, c, inner, expert(Module::down, {Symbol::fe}, m));
+  const Size half = token_size({Symbol::fe}, g.at(entered).size.type, Symbol::t);
+  const TensorId inner =
+      mlp.gated ? gated(g, c, entered, half, mlp.activation) : activation(g, c, entered, mlp.activation, kMoe);
+  const TensorId second_bias = gathered_bias(g, c, mlp, m);
+  g.hold({first_bias});
+  const TensorId out = linear(g, c, inner, expert(Module::down, {Symbol::fe}, m));
+  g.hold({second_bias});
+  return out;
 }
 
 TensorId shared_mlp(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp) {
@@ -75,6 +107,7 @@ TensorId moe_mlp(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp)
   if (g.at(routed).requires_grad) g.save(computed);
   if (g.at(computed).requires_grad) g.save(routed);
   TensorId out = g.apply({weighted}, token_size({Symbol::m}, g.at(weighted).size.type), kMoe);
+  g.hold({gathered});
   if (mlp.latent_size > 0)
     out = linear(g, c, out, {.module = Module::latent_out, .in = {Symbol::m}, .out = {Symbol::h}, .component = kMoe});
   if (mlp.shared_intermediate_size > 0) out = add(g, out, shared_mlp(g, c, x, mlp));

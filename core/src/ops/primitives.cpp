@@ -21,7 +21,8 @@ TensorId add(Graph& g, TensorId x, TensorId y) {
 TensorId multiply(Graph& g, TensorId x, TensorId y, Component component) {
   const bool x_grad = g.at(x).requires_grad;
   const bool y_grad = g.at(y).requires_grad;
-  const TensorId out = g.apply({x, y}, g.at(x).size, component);
+  const bool wider = bytes_per_element(g.at(y).size.type) > bytes_per_element(g.at(x).size.type);
+  const TensorId out = g.apply({x, y}, wider ? g.at(y).size : g.at(x).size, component);
   if (y_grad) g.save(x);
   if (x_grad) g.save(y);
   return out;
@@ -35,12 +36,22 @@ TensorId unary(Graph& g, TensorId x, Component component) {
   return g.apply({x}, g.at(x).size, component, {.saves = {x}});
 }
 
+TensorId dropout(Graph& g, TensorId x, Component component) {
+  const Size size = g.at(x).size;
+  const TensorId mask = g.tensor(size.as(ElementType::bool8), component, false);
+  const TensorId out = g.tensor(size, component, g.at(x).requires_grad);
+  g.run({x}, {out, mask}, {.saves = {mask}});
+  return out;
+}
+
 namespace {
 
-// gelu_new spelled in tensor operations: 0.5 * x * (1 + tanh(c * (x + 0.044715 * x^3))).
-TensorId gelu_new(Graph& g, TensorId x, Component component) {
+// gelu_new spelled in tensor operations: 0.5 * x * (1 + tanh(c * (x + 0.044715 * x^3))). Autocast takes the power in
+// FP32, and all that is made of it follows.
+TensorId gelu_new(Graph& g, const BlockContext& c, TensorId x, Component component) {
   const TensorId half = scale(g, x);
-  const TensorId cubed = unary(g, x, component);
+  const TensorId base = c.framework.autocast ? cast(g, x, ElementType::fp32, component) : x;
+  const TensorId cubed = unary(g, base, component);
   const TensorId inner = scale(g, add(g, x, scale(g, cubed)));
   const Size size = g.at(inner).size;
   const TensorId tanh = g.apply({inner}, size, component);
@@ -52,7 +63,7 @@ TensorId gelu_new(Graph& g, TensorId x, Component component) {
 
 TensorId activation(Graph& g, const BlockContext& c, TensorId x, Activation kind, Component component) {
   switch (kind) {
-    case Activation::gelu_new: return c.framework.native_gelu ? unary(g, x, component) : gelu_new(g, x, component);
+    case Activation::gelu_new: return c.framework.native_gelu ? unary(g, x, component) : gelu_new(g, c, x, component);
     case Activation::relu: {  // saves its result, not its input
       const TensorId out = g.apply({x}, g.at(x).size, component);
       g.save(out);
@@ -65,6 +76,7 @@ TensorId activation(Graph& g, const BlockContext& c, TensorId x, Activation kind
     case Activation::silu:
     case Activation::gelu:
     case Activation::gelu_tanh:
+    case Activation::clamped_swiglu:  // its sigmoid: see moe.cpp
     case Activation::xielu: return unary(g, x, component);
   }
   return x;
@@ -89,12 +101,6 @@ Workspace dequantized(const BlockContext& c, const Linear& w) {
   return workspace;
 }
 
-Polynomial matrix_flops(Graph& g, const Linear& w) {
-  const Size tokens = token_size({Symbol::one}, ElementType::int8, w.per_token, w.tokens);
-  const Size weight = working_weight_size(w, ElementType::int8);
-  return g.polynomial(tokens) * g.size_in_bytes(weight).value * 2;
-}
-
 bool is_quantized(const BlockContext& c, const Linear& w) {
   return c.quantized && (w.quantizable || (w.module == Module::head && c.framework.quantizes_head));
 }
@@ -104,6 +110,12 @@ bool trains_weight(const BlockContext& c, const Linear& w) {
 ElementType stored_type(const BlockContext& c, const Linear& w) { return w.leftover ? c.leftovers : c.weights; }
 
 }  // namespace
+
+Polynomial matrix_flops(Graph& g, const Linear& w) {
+  const Size tokens = token_size({Symbol::one}, ElementType::int8, w.per_token, w.tokens);
+  const Size weight = working_weight_size(w, ElementType::int8);
+  return g.polynomial(tokens) * g.size_in_bytes(weight).value * 2;
+}
 
 // The gradient of a parameter outlives the block; when there is one already, the new one is added and dropped.
 void add_parameter_gradient(const Graph& g, const BlockContext& c, const Size& parameter, OpTraits& traits) {
@@ -161,6 +173,8 @@ TensorId with_adapter(Graph& g, const BlockContext& c, TensorId x, TensorId base
 }  // namespace
 
 TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
+  const bool merged = c.adapter.on(w.module) && w.quantizable && w.merged_ranks > 0;
+  if (merged && c.framework.merges_expert_adapters) return merged_linear(g, c, x, w);
   if (c.multiplies_int8 && is_quantized(c, w)) return with_adapter(g, c, x, int8_linear(g, c, x, w), w);
   const ElementType entered = g.at(x).size.type;
   const bool quantized = is_quantized(c, w);

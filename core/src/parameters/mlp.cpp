@@ -10,7 +10,8 @@ struct ExpertShape {
   Dim intermediate = 0;
 };
 
-// One projection of all experts, and its bias. Fused three-dimensional tensors hold the same values.
+// One projection of all experts, and its bias. Fused three-dimensional tensors hold the same values. Experts with
+// biases (gpt-oss) never were linear modules: neither quantizers nor all-linear adapters reach them.
 void expert_projection(const MoeMlp& m, Module module, Dim outputs, Dim inputs, TensorList& out) {
   // A token that draws a zero expert meets one real expert less: on average its share of the router's rows.
   const Dim rows = m.experts + m.zero_experts;
@@ -18,7 +19,7 @@ void expert_projection(const MoeMlp& m, Module module, Dim outputs, Dim inputs, 
   ParameterGroup& weight = out.add(module, ParameterKind::expert, Cut::expert, outputs, inputs);
   weight.copies = m.experts;
   weight.active_copies = active;
-  weight.quantizable = true;
+  weight.quantizable = !m.expert_bias;
   if (!m.expert_bias) return;
   ParameterGroup& bias = out.add(module, ParameterKind::bias, Cut::expert, outputs);
   bias.copies = m.experts;

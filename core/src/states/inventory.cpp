@@ -69,9 +69,19 @@ void count_quantizer(Inventory& n, const ParameterGroup& g, std::int64_t tensors
                                  saturating_multiply(saturating_multiply(divide_up(g.columns, 128), g.rows), tensors));
 }
 
-void count_adapter(Inventory& n, const ParameterGroup& g, const TrainingChoice& t, std::int64_t tensors) {
+// Merged adapters of gate and up are one pair of factors of twice the rank, as the parameter of both is one: each side
+// has its half of the first factor, and of the second its rows over all of the doubled rank.
+bool shares_factors(const ParameterGroup& g, const std::vector<ParameterGroup>& groups) {
+  if (g.kind != ParameterKind::expert || (g.module != Module::gate && g.module != Module::up)) return false;
+  return std::any_of(groups.begin(), groups.end(), [&](const ParameterGroup& other) {
+    return other.module == Module::gate && other.kind == g.kind && other.layer_group == g.layer_group;
+  });
+}
+
+void count_adapter(Inventory& n, const ParameterGroup& g, const TrainingChoice& t, std::int64_t tensors,
+                   std::int64_t up_rank) {
   add_adapter_tensor(n, t.lora.rank, g.columns, tensors);
-  add_adapter_tensor(n, g.rows, t.lora.rank, tensors);
+  add_adapter_tensor(n, g.rows, up_rank, tensors);
   if (t.method == Method::dora) add_adapter_tensor(n, g.rows, 1, tensors);
 }
 
@@ -171,6 +181,7 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
   n.persistent_size = Params(saturating_multiply(kPersistentPerHidden, model.hidden_size));
   // Lightning Fabric's quantizer replaces every linear (plugins/precision/bitsandbytes.py).
   const bool quantizes_head = training.framework == FrameworkId::litgpt;
+  const bool merges = switches_for(training, {}).merges_expert_adapters;
   for (const ParameterGroup& g : groups) {
     n.total += parameters_of(g);
     n.active += active_parameters_of(g);
@@ -186,7 +197,10 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
     count_fetch(n, g, experts);
     const std::int64_t tensors = saturating_multiply(g.copies, g.layers);
     if (quantized) count_quantizer(n, g, tensors);
-    if (!outside && adapts(g, targets)) count_adapter(n, g, training, tensors);
+    if (!outside && adapts(g, targets)) {
+      const bool doubled = merges && shares_factors(g, groups);
+      count_adapter(n, g, training, tensors, training.lora.rank * (doubled ? 2 : 1));
+    }
     const std::int64_t trained_tensors = saturating_multiply(g.copies, trained_layers_of(g, training, trained));
     if (trained_tensors == 0) continue;
     n.trained_base += parameters_per_copy(g) * trained_tensors;
