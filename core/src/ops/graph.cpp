@@ -104,14 +104,11 @@ class BackwardWalk {
       live_ -= graph_.tensors()[t].bytes;
     }
   }
-<<<<<<< HEAD
   // Whether operation i asks for what was saved. A product asks at least for its weight.
   [[nodiscard]] bool asks(std::size_t i) const {
     const Op& op = graph_.ops()[i];
     return receives_gradient(op) && (op.saved_count > 0 || op.flops != Polynomial{});
   }
-=======
->>>>>>> w-optim
   // The gradient that the optimizer uses up when operation i has run.
   Bytes due(std::size_t i, GradientLife life) {
     const Bytes made = active_ ? graph_.ops()[i].parameter_gradients : Bytes{};
@@ -123,14 +120,6 @@ class BackwardWalk {
     parameter_gradients_ -= gradient;
   }
   [[nodiscard]] Polynomial live() const { return live_; }
-<<<<<<< HEAD
-=======
-  // Whether operation i asks for what was saved. A product asks at least for its weight.
-  [[nodiscard]] bool asks(std::size_t i) const {
-    const Op& op = graph_.ops()[i];
-    return receives_gradient(op) && (op.saved_count > 0 || op.flops != Polynomial{});
-  }
->>>>>>> w-optim
   [[nodiscard]] bool saved(std::size_t t) const { return saved_[t]; }
   [[nodiscard]] Bytes parameter_gradients() const { return parameter_gradients_; }
   [[nodiscard]] Bytes all_parameter_gradients() const { return all_parameter_gradients_; }
