@@ -12,15 +12,16 @@ constexpr std::int64_t kLargestCoefficient = std::int64_t{1} << 52;
 struct Occurrences {
   std::array<std::uint8_t, kSymbolCount> of{};
   [[nodiscard]] bool are(std::uint8_t b, std::uint8_t s, std::uint8_t sc, std::uint8_t w, std::uint8_t sk = 0,
-                         std::uint8_t nc = 0) const {
+                         std::uint8_t nc = 0, std::uint8_t se = 0) const {
     const auto at = [this](Symbol symbol) { return of[static_cast<std::size_t>(symbol)]; };
     return at(Symbol::b) == b && at(Symbol::s) == s && at(Symbol::sc) == sc && at(Symbol::w) == w &&
-           at(Symbol::sk) == sk && at(Symbol::nc) == nc;
+           at(Symbol::sk) == sk && at(Symbol::nc) == nc && at(Symbol::se) == se;
   }
 };
 
 bool varies(Symbol s) {
-  return s == Symbol::b || s == Symbol::s || s == Symbol::sk || s == Symbol::sc || s == Symbol::w || s == Symbol::nc;
+  return s == Symbol::b || s == Symbol::s || s == Symbol::sk || s == Symbol::sc || s == Symbol::w || s == Symbol::nc ||
+         s == Symbol::se;
 }
 
 std::optional<Product> product_of(const Occurrences& n) {
@@ -35,6 +36,7 @@ std::optional<Product> product_of(const Occurrences& n) {
   if (n.are(1, 2, 0, 0)) return Product::bss;
   if (n.are(0, 2, 0, 0)) return Product::ss;
   if (n.are(1, 0, 0, 0, 0, 1)) return Product::bnc;
+  if (n.are(1, 0, 0, 0, 0, 0, 1)) return Product::bse;
   return std::nullopt;
 }
 

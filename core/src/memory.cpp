@@ -168,7 +168,7 @@ MemoryEstimate estimate_memory(const Step& step, const Gpu* gpu) {
   MemoryEstimate m;
   const auto [peak, allocated] = step.highest();
   m.peak = peak;
-  const Residual residual = residual_of(step.run().training.framework, step.run().training.method);
+  const Residual residual = residual_of(step.run().training);
   m.allocated = {thousandths(allocated, residual.low), allocated, thousandths(allocated, residual.high)};
   m.reserved = {thousandths(m.allocated.low, kReservedLow), thousandths(allocated, kReservedExpected),
                 thousandths(m.allocated.high, kReservedHigh)};

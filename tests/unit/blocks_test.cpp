@@ -213,6 +213,25 @@ TEST_CASE("an adapter on experts as one parameter keeps weight plus update, in t
   CHECK(saved(c) - saved(none) == weight + factors + input);
 }
 
+TEST_CASE("experts that run one after another keep as much, and make gradients of one at a time") {
+  const ModelArchitecture model = expert_model();
+  const auto walk = [&](bool loops) {
+    BlockContext c = context_for(model);
+    c.trains_base = c.trains_norms = c.trains_embedding = c.trains_head = false;
+    c.framework.loops_experts = loops;
+    const Graph g = block_graph(c, model.groups.front(), false);
+    REQUIRE(!g.overflowed());
+    const SymbolTable table = sized(g.widths(), c.framework, {1, 32 * kExperts});
+    const BlockProfile p = profile(g);
+    return std::pair(p.saved.at(products_of(table)).value, p.backward.at(products_of(table)).bytes.value);
+  };
+  const auto [looped_saved, looped_peak] = walk(true);
+  const auto [grouped_saved, grouped_peak] = walk(false);
+  // Grouped experts keep gate and up in one tensor; both keep the activation and what each expert answers.
+  CHECK(looped_saved == grouped_saved);
+  CHECK(looped_peak < grouped_peak);
+}
+
 TEST_CASE("merged adapters of gate and up share their factors at twice the rank") {
   const ModelArchitecture model = expert_model();
   const std::vector<ParameterGroup> groups = parameter_groups(model);

@@ -1,4 +1,5 @@
-// How far measured runs lie from the planner's expected value, by framework and method: the width of the interval.
+// How far measured runs lie from the planner's expected value, by framework and method, and whether the run names its
+// release: the width of the interval.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,6 @@ struct Residual {
   std::int64_t low = 1000;
   std::int64_t high = 1000;
 };
-[[nodiscard]] Residual residual_of(FrameworkId framework, Method method);
+[[nodiscard]] Residual residual_of(const TrainingChoice& training);
 
 }  // namespace vramplan

@@ -106,8 +106,9 @@ enum class Symbol : std::uint8_t {
   dk,   // its heads of keys, or groups of them
   k,    // width of its keys (B and C of a state space)
   ke,   // the same, copied for every head
+  se,   // tokens of a sequence that one expert gets
 };
-inline constexpr std::size_t kSymbolCount = static_cast<std::size_t>(Symbol::ke) + 1;
+inline constexpr std::size_t kSymbolCount = static_cast<std::size_t>(Symbol::se) + 1;
 
 struct SymbolTable {
   std::array<std::int64_t, kSymbolCount> value{};
@@ -157,8 +158,8 @@ struct Size {
 
 // Batch and length change from one question to the next; widths do not. So bytes are kept as a polynomial of these
 // products, and a block is walked once for all batches and lengths.
-enum class Product : std::uint8_t { one, b, s, sk, bs, bsk, sc, bsw, bss, ss, bnc };
-inline constexpr std::size_t kProductCount = static_cast<std::size_t>(Product::bnc) + 1;
+enum class Product : std::uint8_t { one, b, s, sk, bs, bsk, sc, bsw, bss, ss, bnc, bse };
+inline constexpr std::size_t kProductCount = static_cast<std::size_t>(Product::bse) + 1;
 
 // The values of the products for one batch and length.
 struct ProductTable {
@@ -170,7 +171,7 @@ struct ProductTable {
   const std::int64_t bs = saturating_multiply(b, s);
   return {{1, b, s, t[Symbol::sk], bs, saturating_multiply(b, t[Symbol::sk]), t[Symbol::sc],
            saturating_multiply(bs, t[Symbol::w]), saturating_multiply(bs, s), saturating_multiply(s, s),
-           saturating_multiply(b, t[Symbol::nc])}};
+           saturating_multiply(b, t[Symbol::nc]), saturating_multiply(b, t[Symbol::se])}};
 }
 
 struct Polynomial {

@@ -82,9 +82,9 @@ struct EnumNames<Component> {
 };
 template <>
 struct EnumNames<Symbol> {
-  static constexpr Names<kSymbolCount> values = {"1",  "b",   "s", "sk", "sc", "h", "a",  "ak", "q",  "kv", "v",
-                                                 "av", "qkv", "c", "cq", "w",  "f", "fe", "fs", "m",  "E",  "t",
-                                                 "V",  "r",   "i", "j",  "x",  "n", "nc", "d",  "dk", "k",  "ke"};
+  static constexpr Names<kSymbolCount> values = {"1",   "b", "s",  "sk", "sc", "h",  "a",  "ak", "q",  "kv", "v", "av",
+                                                 "qkv", "c", "cq", "w",  "f",  "fe", "fs", "m",  "E",  "t",  "V", "r",
+                                                 "i",   "j", "x",  "n",  "nc", "d",  "dk", "k",  "ke", "se"};
 };
 
 // model.hpp

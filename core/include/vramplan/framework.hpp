@@ -83,6 +83,7 @@ struct FrameworkSwitches {
   bool kv_cache = false;  // a cache concatenates keys and values, which copies them (use_cache on in training)
   // PEFT adapts a parameter that holds all experts by adding the update to the weight, for every pass.
   bool merges_expert_adapters = false;
+  bool loops_experts = false;  // each expert is a module of its own, and they run one after another
   // FSDP with mixed precision: Accelerate raises the trained 16-bit weights to FP32 (accelerator.py, prepare_model).
   bool raises_trained = false;
   bool masks_sdpa_windows = false;   // a sliding window under SDPA becomes a mask (batch x sequence x sequence)

@@ -74,9 +74,15 @@ bool foreach_by_default(Version version) {
 
 // Since 5.0 all experts are one parameter, which PEFT adapts by ParamWrapper (peft/tuners/lora/layer.py). That refuses
 // DoRA and dropout, and a 4-bit expert is a linear module: such runs are of the time when every expert was one.
+constexpr Version kExpertParameters{5, 0};
 bool merges_expert_adapters(const TrainingChoice& t, Version version) {
-  constexpr Version kExpertParameters{5, 0};
   return version >= kExpertParameters && t.method == Method::lora && t.lora.dropout.value_or(0) == 0;
+}
+
+// Before, the model called one expert after another (modeling_mixtral.py, MixtralSparseMoeBlock). A quantized expert is
+// a linear module: quantizers do not touch parameters that hold all experts.
+bool loops_experts(const TrainingChoice& t, Version version) {
+  return version < kExpertParameters || (t.base_weights && is_quantized(*t.base_weights));
 }
 
 }  // namespace
@@ -111,6 +117,7 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, const Sharding&
   s.masks_sdpa_windows = true;
   s.kv_cache = t.recompute == Recompute::none;  // gradient checkpointing turns use_cache off
   s.merges_expert_adapters = merges_expert_adapters(t, release);
+  s.loops_experts = loops_experts(t, release);
   s.foreach_optimizer = t.optimizer.foreach.value_or(foreach_by_default(release));
   set_trainer_optimizers(s);
   s.raises_leftovers = t.kbit_upcast.value_or(false) && !sharding.gathers;  // FSDP's mixed precision lowers them again

@@ -21,7 +21,7 @@ TensorId small_linear(Graph& g, const BlockContext& c, TensorId x, Width in, Wid
   const Size tokens{{Symbol::b, Symbol::s, w.per_token, Symbol::one}, 1, ElementType::int8};
   const std::int64_t elements = g.size_in_bytes(weight).value / bytes_per_element(c.adapter.type);
   traits.flops = g.polynomial(tokens) * elements * 2;
-  const TensorId result = g.tensor(token_size(out, g.at(entered).size.type, w.per_token), kAdapter, true);
+  const TensorId result = g.tensor(token_size(out, g.at(entered).size.type, w.per_token, w.tokens), kAdapter, true);
   if (casts) {
     g.run({entered, copied}, {result}, traits);
     if (g.at(entered).requires_grad) g.save(copied);

@@ -1,5 +1,7 @@
 // Mixture of experts: a router picks experts_per_token of the experts; their inputs are gathered copies, tokens x
 // experts per token wide; all experts are resident, only the chosen ones compute (Fedus et al. 2022, arXiv 2101.03961).
+#include <vector>
+
 #include "builders.hpp"
 
 namespace vramplan::ops {
@@ -81,6 +83,63 @@ TensorId expert_mlp(Graph& g, const BlockContext& c, TensorId gathered, const Mo
   return out;
 }
 
+// One of several experts that run one after another: its tokens are a copy, and its answer is added to that of the
+// others in place.
+TensorId one_expert(Graph& g, const BlockContext& c, TensorId x, TensorId routed, TensorId sum, const MoeMlp& mlp) {
+  const auto module = [&](Module name, Width in, Width out) {
+    return Linear{.module = name,
+                  .in = in,
+                  .out = out,
+                  .copies = Symbol::E,
+                  .tokens = Symbol::se,
+                  .bias = mlp.expert_bias,
+                  .component = kMoe};
+  };
+  const Width m{Symbol::m};
+  const Width fe{Symbol::fe};
+  const auto tokens = [&](Width width, ElementType type) { return token_size(width, type, Symbol::one, Symbol::se); };
+  const TensorId gathered = g.apply({x}, tokens(m, g.at(x).size.type), kMoe);
+  TensorId inner = kNoTensor;
+  if (mlp.gated) {
+    const TensorId acted = activation(g, c, linear(g, c, gathered, module(Module::gate, m, fe)), mlp.activation, kMoe);
+    inner = multiply(g, acted, linear(g, c, gathered, module(Module::up, m, fe)), kMoe);
+  } else {
+    inner = activation(g, c, linear(g, c, gathered, module(Module::up, m, fe)), mlp.activation, kMoe);
+  }
+  const TensorId computed = linear(g, c, inner, module(Module::down, fe, m));
+  const TensorId weighted = g.apply({computed, routed}, g.at(computed).size, kMoe);
+  if (g.at(routed).requires_grad) g.save(computed);
+  if (g.at(computed).requires_grad) g.save(routed);
+  g.hold({gathered});
+  return g.apply({sum, weighted}, g.at(sum).size, kMoe,
+                 {.passes_gradient = true, .backward = {Component::working_memory, {g.at(weighted).size}}});
+}
+
+// What an expert keeps for backward.
+std::vector<Tensor> kept_by_one_expert(Graph g, const BlockContext& c, TensorId x, TensorId routed, TensorId sum,
+                                       const MoeMlp& mlp) {
+  const std::size_t before = g.tensors().size();
+  (void)one_expert(g, c, x, routed, sum, mlp);
+  std::vector<Tensor> kept;
+  for (std::size_t i = before; i < g.tensors().size(); ++i) {
+    const Tensor& t = g.tensors()[i];
+    const bool of_all = t.component == Component::autocast_weights;  // weights are counted for all experts together
+    if (t.first_save >= 0 && !t.external && !of_all) kept.push_back(t);
+  }
+  return kept;
+}
+
+// The last expert operation by operation; of those before it what they keep, which is there while its backward runs.
+TensorId looped_experts(Graph& g, const BlockContext& c, TensorId x, TensorId routed, const MoeMlp& mlp) {
+  const TensorId sum = g.apply({x, routed}, token_size({Symbol::m}, g.at(x).size.type), kMoe);
+  const auto others = static_cast<std::int32_t>(mlp.experts - 1);
+  for (const Tensor& t : kept_by_one_expert(g, c, x, routed, sum, mlp)) {
+    const TensorId kept = g.tensor(t.size.times(others), t.component, true);
+    g.run({}, {kept}, {.saves = {kept}});
+  }
+  return one_expert(g, c, x, routed, sum, mlp);
+}
+
 TensorId shared_mlp(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp) {
   const Width h{Symbol::h};
   const Width fs{Symbol::fs};
@@ -93,6 +152,18 @@ TensorId shared_mlp(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& m
   return g.apply({out}, g.at(out).size, kMoe, {.saves = {out}});
 }
 
+// All experts at once, on copies of the tokens in the order of their experts.
+TensorId grouped_experts(Graph& g, const BlockContext& c, TensorId x, TensorId routed, const MoeMlp& mlp) {
+  const TensorId gathered = g.apply({x}, token_size({Symbol::m}, g.at(x).size.type, Symbol::t), kMoe);
+  const TensorId computed = expert_mlp(g, c, gathered, mlp);
+  const TensorId weighted = g.apply({computed, routed}, g.at(computed).size, kMoe);
+  if (g.at(routed).requires_grad) g.save(computed);
+  if (g.at(computed).requires_grad) g.save(routed);
+  const TensorId out = g.apply({weighted}, token_size({Symbol::m}, g.at(weighted).size.type), kMoe);
+  g.hold({gathered});
+  return out;
+}
+
 }  // namespace
 
 TensorId moe_mlp(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp) {
@@ -100,14 +171,8 @@ TensorId moe_mlp(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp)
   TensorId entered = x;
   if (mlp.latent_size > 0)
     entered = linear(g, c, x, {.module = Module::latent_in, .in = {Symbol::h}, .out = {Symbol::m}, .component = kMoe});
-  const Size gathered_size = token_size({Symbol::m}, g.at(entered).size.type, Symbol::t);
-  const TensorId gathered = g.apply({entered}, gathered_size, kMoe);
-  const TensorId computed = expert_mlp(g, c, gathered, mlp);
-  const TensorId weighted = g.apply({computed, routed}, g.at(computed).size, kMoe);
-  if (g.at(routed).requires_grad) g.save(computed);
-  if (g.at(computed).requires_grad) g.save(routed);
-  TensorId out = g.apply({weighted}, token_size({Symbol::m}, g.at(weighted).size.type), kMoe);
-  g.hold({gathered});
+  TensorId out = c.framework.loops_experts ? looped_experts(g, c, entered, routed, mlp)
+                                           : grouped_experts(g, c, entered, routed, mlp);
   if (mlp.latent_size > 0)
     out = linear(g, c, out, {.module = Module::latent_out, .in = {Symbol::m}, .out = {Symbol::h}, .component = kMoe});
   if (mlp.shared_intermediate_size > 0) out = add(g, out, shared_mlp(g, c, x, mlp));

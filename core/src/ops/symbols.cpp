@@ -178,6 +178,8 @@ SymbolTable sized(SymbolTable t, const FrameworkSwitches& framework, BatchSize b
       framework.kept_logits > 0 ? std::min(framework.kept_logits, batch.sequence_length) : batch.sequence_length;
   t[Symbol::sc] = chunk_of(t, framework);
   t[Symbol::w] = t.window > 0 ? std::min(t.window, batch.sequence_length) : batch.sequence_length;
+  t[Symbol::se] =
+      t[Symbol::E] > 0 ? divide_up(saturating_multiply(batch.sequence_length, t[Symbol::t]), t[Symbol::E]) : 0;
   t[Symbol::nc] = divide_up(batch.sequence_length, t.chunk);
   return t;
 }
