@@ -9,6 +9,9 @@ namespace {
 
 constexpr Residual kFewRuns{900, 1100};
 
+// The oldest release that was measured.
+constexpr Version kMeasured{4, 45};
+
 // 25, 40 and 88 runs of Transformers. A run that names its release says which code ran; without, releases differ in how
 // often the logits are copied, and in how keys and values reach the kernel.
 Residual of_transformers(Method method, bool release_stated) {
@@ -30,7 +33,9 @@ constexpr Residual kLitgptAdapters{940, 1010};
 }  // namespace
 
 Residual residual_of(const TrainingChoice& t) {
-  if (t.framework == FrameworkId::transformers) return of_transformers(t.method, t.framework_version.has_value());
+  if (t.framework == FrameworkId::transformers) {
+    return of_transformers(t.method, t.framework_version && *t.framework_version >= kMeasured);
+  }
   const bool adapters = t.method == Method::lora || t.method == Method::qlora;
   return t.framework == FrameworkId::litgpt && adapters ? kLitgptAdapters : kFewRuns;
 }

@@ -19,6 +19,7 @@ constexpr std::int64_t kOptimizer = 2;
 constexpr std::int64_t kKbitUpcast = 2;
 constexpr std::int64_t kAttention = 1;
 constexpr std::int64_t kKernels = 1;
+constexpr std::int64_t kLength = 1;    // the same tokens in sequences of another length
 constexpr std::int64_t kModel = 2;     // another number of parameters, so another shape
 constexpr std::int64_t kDoubling = 2;  // of parameters, of tokens in a pass, of GPUs
 
@@ -48,7 +49,7 @@ std::int64_t training_distance(const TrainingChoice& a, const TrainingChoice& b)
          (a.recompute != b.recompute ? kRecompute : 0) + (a.cross_entropy != b.cross_entropy ? kCrossEntropy : 0) +
          (a.attention != b.attention ? kAttention : 0) + (a.kernels != b.kernels ? kKernels : 0) +
          (same_optimizer(a.optimizer, b.optimizer) ? 0 : kOptimizer) +
-         (a.kbit_upcast != b.kbit_upcast ? kKbitUpcast : 0);
+         (a.kbit_upcast != b.kbit_upcast ? kKbitUpcast : 0) + (a.sequence_length != b.sequence_length ? kLength : 0);
 }
 
 // Repeated measurements tell a visitor nothing new; the figures of the group count them all.

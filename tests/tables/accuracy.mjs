@@ -107,7 +107,9 @@ function withoutDefaults(request, options) {
   const defaults = new Map(options.map((option) => [option.pointer, option.default]));
   for (const degree of ['dp', 'tp', 'pp', 'vpp', 'cp', 'ep']) defaults.set(`/layout/${degree}`, 1);
   defaults.set('/hardware/per_node', Math.min(request.hardware?.count ?? 1, 8));
-  const isDefault = (value, pointer) => JSON.stringify(value) === JSON.stringify(defaults.get(pointer) ?? false);
+  defaults.set('/training/logits_upcast', null); // absent is not false: the framework decides
+  const fallback = (pointer) => (defaults.has(pointer) ? defaults.get(pointer) : false);
+  const isDefault = (value, pointer) => JSON.stringify(value) === JSON.stringify(fallback(pointer));
   const strip = (value, pointer) => {
     if (typeof value !== 'object' || Array.isArray(value)) return isDefault(value, pointer) ? undefined : value;
     const kept = Object.entries(value).map(([name, inner]) => [name, strip(inner, `${pointer}/${name}`)]);

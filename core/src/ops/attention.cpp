@@ -9,10 +9,13 @@ constexpr Component kAttention = Component::activations_attention;
 
 ElementType wider(ElementType a, ElementType b) { return bytes_per_element(a) >= bytes_per_element(b) ? a : b; }
 
+bool is_view(const Graph& g, TensorId x) { return g.at(x).base != kNoTensor; }
+
 // x * cos + rotate_half(x) * sin. The tables have the type of the residual stream and are shared by all layers.
 TensorId rotary(Graph& g, const BlockContext& c, TensorId x) {
   const Size size = g.at(x).size;
-  if (c.framework.rotary == RotaryKernel::fused) return x;
+  // In place, on a tensor of its own (liger_kernel/ops/rope.py, rope_forward: contiguous).
+  if (c.framework.rotary == RotaryKernel::fused) return is_view(g, x) ? copy(g, x) : x;
   if (c.framework.rotary == RotaryKernel::fused_forward) return g.view(x, size);
   const bool in_fp32 = c.framework.rotary != RotaryKernel::composite;
   const ElementType type = in_fp32 ? ElementType::fp32 : wider(size.type, c.residual);
@@ -26,8 +29,6 @@ TensorId rotary(Graph& g, const BlockContext& c, TensorId x) {
   const TensorId lowered = in_fp32 ? cast(g, rotated, size.type, kAttention) : rotated;
   return c.framework.rotary == RotaryKernel::composite_joined ? copy(g, lowered) : lowered;
 }
-
-bool is_view(const Graph& g, TensorId x) { return g.at(x).base != kNoTensor; }
 
 // Softmax over the keys; the result keeps itself for backward. `held` is what Python names to the end of the kernel.
 struct Softmax {
