@@ -68,7 +68,7 @@ TEST_CASE("a whole doubling of parameters, tokens or GPUs costs two points, less
   CHECK(distance_after([](MeasuredRun& r) {
           r.request.training.micro_batch = 4;
           r.request.training.sequence_length /= 4;
-        }) == 0);
+        }) == 1);
   CHECK(distance_after([](MeasuredRun& r) { r.request.hardware->count = 8; }) == 6);
   CHECK(distance_after([](MeasuredRun& r) { r.request.hardware.reset(); }) == 0);  // one GPU
 }

@@ -175,6 +175,9 @@ class Frontier {
  private:
   std::vector<Moment> moments_;
   Polynomial ceiling_;  // of all of them, coefficient by coefficient
+  // The products that occur at all: of a dozen, two or three.
+  std::array<std::uint8_t, kProductCount> occurring_{};
+  std::size_t occurring_count_ = 0;
 };
 
 // What walking a block gives. Parameter gradients are counted apart because they outlive the block.

@@ -209,17 +209,20 @@ Frontier forward_frontier(const Graph& graph, bool with_grad) {
 // Below this no sum of a polynomial's terms can leave 64 bits.
 constexpr double kPlainLimit = 4.0e18;
 
-bool stays_plain(const Polynomial& p, const ProductTable& products) {
+// The products that occur in a set of polynomials.
+using Occurring = std::span<const std::uint8_t>;
+
+bool stays_plain(const Polynomial& p, const ProductTable& products, Occurring occurring) {
   double sum = 0;
-  for (std::size_t i = 0; i < kProductCount; ++i) {
+  for (const std::uint8_t i : occurring) {
     sum += static_cast<double>(p.coefficient[i]) * static_cast<double>(products.value[i]);
   }
   return sum < kPlainLimit;
 }
 
-Bytes plain_value(const Polynomial& p, const ProductTable& products) {
+Bytes plain_value(const Polynomial& p, const ProductTable& products, Occurring occurring) {
   std::int64_t sum = 0;
-  for (std::size_t i = 0; i < kProductCount; ++i) sum += p.coefficient[i] * products.value[i];
+  for (const std::uint8_t i : occurring) sum += p.coefficient[i] * products.value[i];
   return Bytes(sum);
 }
 
@@ -231,17 +234,20 @@ void Frontier::consider(const Moment& moment) {
   }
   std::erase_if(moments_, [&](const Moment& m) { return m.bytes.at_most(moment.bytes); });
   moments_.push_back(moment);
+  occurring_count_ = 0;
   for (std::size_t i = 0; i < kProductCount; ++i) {
     ceiling_.coefficient[i] = std::max(ceiling_.coefficient[i], moment.bytes.coefficient[i]);
+    if (ceiling_.coefficient[i] != 0) occurring_[occurring_count_++] = static_cast<std::uint8_t>(i);
   }
 }
 
 Peak Frontier::at(const ProductTable& products) const {
-  const bool plain = stays_plain(ceiling_, products);
+  const Occurring occurring{occurring_.data(), occurring_count_};
+  const bool plain = stays_plain(ceiling_, products, occurring);
   Bytes most;
   const Moment* highest = nullptr;
   for (const Moment& m : moments_) {
-    const Bytes bytes = plain ? plain_value(m.bytes, products) : m.bytes.at(products);
+    const Bytes bytes = plain ? plain_value(m.bytes, products, occurring) : m.bytes.at(products);
     if (bytes <= most) continue;
     most = bytes;
     highest = &m;
