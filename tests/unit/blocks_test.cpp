@@ -148,6 +148,19 @@ TEST_CASE("a fused projection: its parts keep it whole; a cache copies keys and 
   CHECK(saved(c) == saved(context_for(apart)) + 2 * kTokens * kHidden * 2);
 }
 
+TEST_CASE("a rotary kernel that writes over its input copies the parts of a fused projection first") {
+  ModelArchitecture model = small_model();
+  attention_of(model).fused_qkv = true;
+  const ModelArchitecture apart = small_model();
+  BlockContext c = context_for(model);
+  BlockContext of_apart = context_for(apart);
+  for (BlockContext* context : {&c, &of_apart}) {
+    context->framework.rotary = RotaryKernel::fused;
+    context->framework.kv_cache = true;
+  }
+  CHECK(saved(c) == saved(of_apart));  // nothing holds the projection itself: the cache copied the values
+}
+
 TEST_CASE("SDPA makes a bias of a window's mask in every block, and its kernel answers a row a token") {
   const ModelArchitecture global = small_model();
   ModelArchitecture sliding = small_model();
