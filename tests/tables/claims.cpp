@@ -317,3 +317,42 @@ TEST_CASE("L4: every component is static or temporary, in the breakdown and in t
     }
   }
 }
+
+TEST_CASE("C7: data parallelism alone keeps the whole model on each GPU; sharded, each keeps its part") {
+  const auto weights = [](std::int64_t ranks, std::int64_t zero) {
+    Json request = seven(kFull32);
+    request["hardware"] = {{"gpu", "h200-sxm-141gb"}, {"count", ranks}};
+    request["layout"] = {{"dp", ranks}, {"zero", zero}};
+    return component_at(report(request), "optimizer_step", "weights");
+  };
+  const std::int64_t whole = weights(1, 0);
+  CHECK(weights(8, 0) == whole);
+  CHECK(weights(8, 1) == whole);
+  CHECK(weights(8, 3) == (whole / 4 + 7) / 8 * 4);  // parameters rounded up, four bytes each
+}
+
+TEST_CASE("C8: activations grow with batch and length, up to a point from which the run never fits again") {
+  const Json start = {
+      {"model", "meta-llama/Llama-3.1-8B"},
+      {"training", {{"method", "lora"}, {"sequence_length", 256}, {"micro_batch", 1}, {"recompute", "none"}}},
+      {"hardware", {{"gpu", "rtx-4090"}, {"count", 1}}}};
+  for (const char* pointer : {"/training/sequence_length", "/training/micro_batch"}) {
+    CAPTURE(pointer);
+    std::int64_t before = 0;
+    bool fitted = false;
+    bool failed = false;
+    for (std::int64_t doubling = 0; doubling < 8; ++doubling) {
+      const std::int64_t first = start.at(Json::json_pointer(pointer)).get<std::int64_t>();
+      const Json r = report(changed(start, pointer, first << doubling));
+      const std::int64_t now = device(r, "expected");
+      CHECK(now > before);
+      before = now;
+      const bool fits = r.at("fit").at("verdict") != "does_not_fit";
+      CHECK_FALSE((failed && fits));
+      fitted = fitted || fits;
+      failed = failed || !fits;
+    }
+    CHECK(fitted);
+    CHECK(failed);
+  }
+}
