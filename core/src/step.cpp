@@ -279,8 +279,9 @@ void add_others(Contributions& out, const Run& run) {
   }
 }
 
-std::int64_t accumulation_steps(const TrainingChoice& t, const LayoutChoice& layout, BatchSize batch) {
-  if (!t.global_batch) return std::max<std::int64_t>(switches_for(t, {}).sequences_per_device / batch.micro_batch, 1);
+std::int64_t accumulation_steps(const TrainingChoice& t, const FrameworkSwitches& framework, const LayoutChoice& layout,
+                                BatchSize batch) {
+  if (!t.global_batch) return std::max<std::int64_t>(framework.sequences_per_device / batch.micro_batch, 1);
   const std::int64_t per_pass = saturating_multiply(batch.micro_batch, layout.dp);
   return std::max<std::int64_t>(*t.global_batch / per_pass, 1);
 }
@@ -288,7 +289,7 @@ std::int64_t accumulation_steps(const TrainingChoice& t, const LayoutChoice& lay
 void set_size(Run& run, const LayoutChoice& layout, BatchSize batch) {
   run.layout = layout;
   run.sharding = sharding_of(run.training, layout);
-  run.accumulation_steps = accumulation_steps(run.training, layout, batch);
+  run.accumulation_steps = accumulation_steps(run.training, run.framework, layout, batch);
   run.training.micro_batch = batch.micro_batch;
   run.training.sequence_length = batch.sequence_length;
 }
@@ -328,7 +329,7 @@ void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize ba
 Form form_of(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
              BatchSize batch) {
   const Sharding sharding = sharding_of(training, layout);
-  const bool accumulates = accumulation_steps(training, layout, batch) > 1;
+  const bool accumulates = accumulation_steps(training, switches_for(training, sharding), layout, batch) > 1;
   Form form{sharding.engine, sharding.gathers, drops_gradients(sharding, accumulates),
             uses_up_gradients(training, sharding), 0};
   for (const LayerGroup& group : model.groups) {
@@ -347,8 +348,8 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
   Run run;
   run.model = &model;
   run.training = training;
+  run.framework = switches_for(training, sharding_of(training, layout));
   set_size(run, layout, {training.micro_batch, training.sequence_length});
-  run.framework = switches_for(training, run.sharding);
   run.types = state_types(training, run.framework);
   const std::vector<ParameterGroup> groups = groups_for(model, training.objective);
   run.inventory = take_inventory(model, training, groups);
