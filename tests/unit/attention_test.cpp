@@ -1,7 +1,7 @@
 // Keys and values in front of kernels that do not take grouped heads.
 #include <doctest/doctest.h>
 
-#include "catalogue.hpp"
+#include "support/steps.hpp"
 #include "vramplan/step.hpp"
 
 using namespace vramplan;
@@ -13,8 +13,6 @@ constexpr std::int64_t kTokens = 2 * 1024;
 constexpr std::int64_t kCopies = 2 * (32 - 8) * 128 * 2 * kTokens;
 
 Bytes kept_by_a_layer(std::string_view id, AttentionKernel kernel, std::optional<Version> version) {
-  const ModelCard* card = find_model(shipped_catalogue(), id);
-  REQUIRE(card != nullptr);
   PlanRequest request;
   TrainingChoice& t = request.training;
   t.method = Method::full;
@@ -24,7 +22,7 @@ Bytes kept_by_a_layer(std::string_view id, AttentionKernel kernel, std::optional
   t.micro_batch = 2;
   t.sequence_length = 1024;
   t.framework_version = version;
-  const Step step(prepare(card->architecture, resolve_defaults(request).training, LayoutChoice{}, Bytes(0)));
+  const Step step(prepare(support::model_of(id), resolve_defaults(request).training, LayoutChoice{}, Bytes(0)));
   return step.kept_per_layer(step.stacks().front());
 }
 

@@ -5,10 +5,11 @@
 #include <functional>
 #include <optional>
 
-#include "catalogue.hpp"
+#include "support/steps.hpp"
 #include "vramplan/step.hpp"
 
 using namespace vramplan;
+using support::held;
 
 namespace {
 
@@ -28,8 +29,6 @@ static_assert(kAdapters == 41'943'040);
 using Adjust = std::function<void(TrainingChoice&, LayoutChoice&)>;
 
 Step step_of(FrameworkId framework, Method method, std::int64_t dp, std::int64_t zero, const Adjust& change = {}) {
-  const ModelCard* card = find_model(shipped_catalogue(), "meta-llama/Llama-3.1-8B");
-  REQUIRE(card != nullptr);
   PlanRequest request;
   request.training.framework = framework;
   request.training.method = method;
@@ -38,15 +37,7 @@ Step step_of(FrameworkId framework, Method method, std::int64_t dp, std::int64_t
   request.layout->zero = zero;
   if (change) change(request.training, *request.layout);
   const TrainingChoice training = resolve_defaults(request).training;
-  return Step(prepare(card->architecture, training, *request.layout, Bytes(0)));
-}
-
-std::int64_t held(const Step& step, Component component, Event event) {
-  Bytes sum;
-  for (const Contribution& c : step.contributions(event)) {
-    if (c.component == component) sum += c.bytes();
-  }
-  return sum.value;
+  return Step(prepare(support::model_of("meta-llama/Llama-3.1-8B"), training, *request.layout, Bytes(0)));
 }
 
 std::int64_t on_host(const Step& step, Component component) {

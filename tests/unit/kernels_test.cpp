@@ -2,10 +2,11 @@
 // benchmark of loss kernels (huggingface/trl pull request 6858).
 #include <doctest/doctest.h>
 
-#include "catalogue.hpp"
+#include "support/steps.hpp"
 #include "vramplan/step.hpp"
 
 using namespace vramplan;
+using support::held;
 
 namespace {
 
@@ -95,11 +96,7 @@ struct Mlp16 {
   }
 };
 
-const ModelArchitecture& llama() {
-  const ModelCard* card = find_model(shipped_catalogue(), "meta-llama/Llama-3.1-8B");
-  REQUIRE(card != nullptr);
-  return card->architecture;
-}
+const ModelArchitecture& llama() { return support::model_of("meta-llama/Llama-3.1-8B"); }
 
 Step unsloth_step(Recompute recompute = Recompute::full) {
   PlanRequest request;
@@ -107,14 +104,6 @@ Step unsloth_step(Recompute recompute = Recompute::full) {
   request.training.method = Method::qlora;
   request.training.recompute = recompute;
   return Step(prepare(llama(), resolve_defaults(request).training, {}, {}));
-}
-
-std::int64_t held(const Step& step, Component component, Event event) {
-  Bytes sum;
-  for (const Contribution& c : step.contributions(event)) {
-    if (c.component == component) sum += c.bytes();
-  }
-  return sum.value;
 }
 
 }  // namespace

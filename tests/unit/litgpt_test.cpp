@@ -2,7 +2,7 @@
 // bits, whole gradients under FSDP. Llama 2 7B: h = 4096, f = 11008, 32 heads, V = 32000.
 #include <doctest/doctest.h>
 
-#include "catalogue.hpp"
+#include "support/steps.hpp"
 #include "vramplan/step.hpp"
 
 using namespace vramplan;
@@ -31,18 +31,10 @@ TrainingChoice training(Method method, Recompute recompute = Recompute::none) {
 }
 
 Step step_of(const TrainingChoice& t, const LayoutChoice& layout = {}) {
-  const ModelCard* card = find_model(shipped_catalogue(), "meta-llama/Llama-2-7b-hf");
-  REQUIRE(card != nullptr);
-  return Step(prepare(card->architecture, t, layout, Bytes(0)));
+  return Step(prepare(support::model_of("meta-llama/Llama-2-7b-hf"), t, layout, Bytes(0)));
 }
 
-Bytes of(const Step& step, Event event, Component component) {
-  Bytes sum;
-  for (const Contribution& c : step.contributions(event)) {
-    if (c.component == component) sum += c.bytes();
-  }
-  return sum;
-}
+Bytes of(const Step& step, Event event, Component component) { return Bytes(support::held(step, component, event)); }
 
 Bytes logits_at(const Step& step, EventKind kind) {
   Bytes sum;

@@ -1,7 +1,7 @@
 // Which copies of the logits are alive together: by release of Transformers, and by who computes the loss.
 #include <doctest/doctest.h>
 
-#include "catalogue.hpp"
+#include "support/steps.hpp"
 #include "vramplan/step.hpp"
 
 using namespace vramplan;
@@ -23,11 +23,9 @@ TrainingChoice training() {
 // The most that is alive while an event of the head runs, less what is alive there whatever the loss does, in bytes a
 // logit.
 std::int64_t bytes_a_logit(const TrainingChoice& t, EventKind event) {
-  const ModelCard* card = find_model(shipped_catalogue(), "meta-llama/Llama-2-7b-hf");
-  REQUIRE(card != nullptr);
   Bytes logits;
-  const Step step(prepare(card->architecture, t, LayoutChoice{}, Bytes(0)));
-  const std::int64_t each = kTokens * card->architecture.vocab_size;
+  const Step step(prepare(support::model_of("meta-llama/Llama-2-7b-hf"), t, LayoutChoice{}, Bytes(0)));
+  const std::int64_t each = kTokens * support::model_of("meta-llama/Llama-2-7b-hf").vocab_size;
   Bytes sum;
   for (const Contribution& c : step.contributions({event})) {
     for (std::size_t i = 0; i < c.factor_count; ++i) {

@@ -4,20 +4,16 @@
 #include <algorithm>
 #include <vector>
 
-#include "catalogue.hpp"
+#include "support/steps.hpp"
 #include "vramplan/device.hpp"
 #include "vramplan/memory.hpp"
 #include "vramplan/step.hpp"
 
 using namespace vramplan;
+using support::held;
+using support::model_of;
 
 namespace {
-
-const ModelArchitecture& model_of(std::string_view id) {
-  const ModelCard* card = find_model(shipped_catalogue(), id);
-  REQUIRE(card != nullptr);
-  return card->architecture;
-}
 
 constexpr std::string_view kLlama = "meta-llama/Llama-3.1-8B";
 constexpr std::string_view kQwen = "Qwen/Qwen2.5-0.5B";
@@ -35,14 +31,6 @@ TrainingChoice training(Objective objective, Method method, Precision precision)
 
 Step step_of(std::string_view model, const TrainingChoice& t) {
   return Step(prepare(model_of(model), t, LayoutChoice{}, Bytes(0)));
-}
-
-std::int64_t held(const Step& step, Component component, EventKind kind, std::int32_t layer = -1) {
-  Bytes sum;
-  for (const Contribution& c : step.contributions({kind, layer})) {
-    if (c.component == component) sum += c.bytes();
-  }
-  return sum.value;
 }
 
 bool has_event(const Step& step, EventKind kind) {

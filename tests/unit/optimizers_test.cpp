@@ -5,11 +5,12 @@
 
 #include <algorithm>
 
-#include "catalogue.hpp"
+#include "support/steps.hpp"
 #include "vramplan/states.hpp"
 #include "vramplan/step.hpp"
 
 using namespace vramplan;
+using support::held;
 
 namespace {
 
@@ -23,7 +24,7 @@ constexpr std::int64_t kHidden = 24 * kMatrices;
 constexpr std::int64_t kOutside = kTable + 24 * kVectors + 896;
 constexpr std::int64_t kAll = kHidden + kOutside;
 
-const ModelArchitecture& qwen() { return find_model(shipped_catalogue(), "Qwen/Qwen2.5-0.5B")->architecture; }
+const ModelArchitecture& qwen() { return support::model_of("Qwen/Qwen2.5-0.5B"); }
 
 TrainingChoice choice(OptimizerName name, Precision precision = Precision::bf16,
                       FrameworkId framework = FrameworkId::transformers) {
@@ -54,14 +55,6 @@ Sizes sizes(const TrainingChoice& t, std::int64_t ranks = 1) {
 }
 
 Step step_of(const TrainingChoice& t) { return Step(prepare(qwen(), t, {}, Bytes(0))); }
-
-std::int64_t held(const Step& step, Component component, Event event) {
-  std::int64_t sum = 0;
-  for (const Contribution& c : step.contributions(event)) {
-    if (c.component == component) sum += c.bytes().value;
-  }
-  return sum;
-}
 
 }  // namespace
 
@@ -235,7 +228,7 @@ TEST_CASE("a moving average is a second set of the trained weights") {
 // ---- copies of modules and states elsewhere
 
 TEST_CASE("a copied embedding has FP32 states under the Trainer's 8-bit AdamW, a copied head 8-bit ones") {
-  const ModelArchitecture& llama = find_model(shipped_catalogue(), "meta-llama/Llama-3.1-8B")->architecture;
+  const ModelArchitecture& llama = support::model_of("meta-llama/Llama-3.1-8B");
   PlanRequest request;
   request.training.method = Method::lora;
   request.training.precision = Precision::bf16;
@@ -300,7 +293,7 @@ TEST_CASE("updates in backward: only the gradients of the running operation are 
 TEST_CASE("updates in backward: temporaries come when the operation has run") {
   // Llama 3.1 8B: the head of 128256 x 4096 is a tensor of its own. In BF16, FP32 copies of its gradient and weight
   // less the gradient itself.
-  const ModelArchitecture& llama = find_model(shipped_catalogue(), "meta-llama/Llama-3.1-8B")->architecture;
+  const ModelArchitecture& llama = support::model_of("meta-llama/Llama-3.1-8B");
   const TrainingChoice t = choice(OptimizerName::lomo);
   const Inventory n = take_inventory(llama, t, parameter_groups(llama));
   const FrameworkSwitches framework = switches_for(t, {});

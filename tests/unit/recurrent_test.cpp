@@ -35,6 +35,13 @@ Bytes kept(const Case& of, BatchSize batch) {
   return profile(graph).saved.at(products_of(table));
 }
 
+constexpr GatedDeltaNet kQwen3Next{.key_heads = 16,
+                                   .key_head_dim = 128,
+                                   .value_heads = 32,
+                                   .value_head_dim = 128,
+                                   .conv_kernel = 4,
+                                   .fused_projections = true};
+
 }  // namespace
 
 TEST_CASE("LFM2's short convolution keeps both gates, the convolution's input and its longer output") {
@@ -49,14 +56,7 @@ TEST_CASE("LFM2's short convolution keeps both gates, the convolution's input an
 }
 
 TEST_CASE("Gated DeltaNet in PyTorch operations keeps its chunks in FP32") {
-  const Case qwen3_next{2048,
-                        GatedDeltaNet{.key_heads = 16,
-                                      .key_head_dim = 128,
-                                      .value_heads = 32,
-                                      .value_head_dim = 128,
-                                      .conv_kernel = 4,
-                                      .fused_projections = true},
-                        RecurrenceKernel::composite, true};
+  const Case qwen3_next{2048, kQwen3Next, RecurrenceKernel::composite, true};
   // T = 2048, two sequences of 16 chunks of 64. One wide tensor, T x 4096 in 16 bits, is W = 16 MiB; in FP32 it is 2 W.
   constexpr std::int64_t kW = 2048 * 4096 * 2;
   // Joined q, k, v 2 W; convolution 2 W and 2 x 8192 x 3 positions beyond the length. q, k before and after their norm,
@@ -82,14 +82,7 @@ TEST_CASE("Gated DeltaNet in PyTorch operations keeps its chunks in FP32") {
 }
 
 TEST_CASE("Gated DeltaNet in FP32 copies its inputs for each matrix product") {
-  const Case net{2048,
-                 GatedDeltaNet{.key_heads = 16,
-                               .key_head_dim = 128,
-                               .value_heads = 32,
-                               .value_head_dim = 128,
-                               .conv_kernel = 4,
-                               .fused_projections = true},
-                 RecurrenceKernel::composite, true, ElementType::fp32};
+  const Case net{2048, kQwen3Next, RecurrenceKernel::composite, true, ElementType::fp32};
   // In W as above: joined q, k, v and the convolution 4 each; q and k before their norm 4; q, k, v, k times beta 8;
   // copies of k times beta, of q and twice of k 8; pairs 5; solved 4; copies of decayed q and k 4; states 4; corrected
   // values 2; gated norm, all of it FP32, 12.

@@ -3,18 +3,13 @@
 
 #include <doctest/doctest.h>
 
-#include "catalogue.hpp"
+#include "support/steps.hpp"
 #include "vramplan/step.hpp"
 
 using namespace vramplan;
+using support::model_of;
 
 namespace {
-
-const ModelArchitecture& model_of(std::string_view id) {
-  const ModelCard* card = find_model(shipped_catalogue(), id);
-  REQUIRE(card != nullptr);
-  return card->architecture;
-}
 
 // A request whose defaults are filled in, as plan() passes it on.
 TrainingChoice training(Method method, Precision precision = Precision::bf16_amp) {
@@ -44,13 +39,7 @@ std::int64_t constants_of(const Inventory& n, WeightFormat format) {
   return out.total().value;
 }
 
-Bytes held(const Step& step, Component component, Event event) {
-  Bytes sum;
-  for (const Contribution& c : step.contributions(event)) {
-    if (c.component == component) sum += c.bytes();
-  }
-  return sum;
-}
+Bytes held(const Step& step, Component component, Event event) { return Bytes(support::held(step, component, event)); }
 
 constexpr std::string_view kLlama = "meta-llama/Llama-3.1-8B";
 constexpr std::string_view kQwen = "Qwen/Qwen2.5-0.5B";

@@ -1,7 +1,7 @@
 // What torchtune keeps. Llama 3.2 3B: h = 3072, 24 heads and 8 of keys and values of 128 each, f = 8192, V = 128256.
 #include <doctest/doctest.h>
 
-#include "catalogue.hpp"
+#include "support/steps.hpp"
 #include "vramplan/step.hpp"
 
 using namespace vramplan;
@@ -26,18 +26,10 @@ TrainingChoice training(Method method, Recompute recompute, bool compile) {
 }
 
 Step step_of(const TrainingChoice& t) {
-  const ModelCard* card = find_model(shipped_catalogue(), "meta-llama/Llama-3.2-3B");
-  REQUIRE(card != nullptr);
-  return Step(prepare(card->architecture, t, LayoutChoice{}, Bytes(0)));
+  return Step(prepare(support::model_of("meta-llama/Llama-3.2-3B"), t, LayoutChoice{}, Bytes(0)));
 }
 
-Bytes of(const Step& step, Event event, Component component) {
-  Bytes sum;
-  for (const Contribution& c : step.contributions(event)) {
-    if (c.component == component) sum += c.bytes();
-  }
-  return sum;
-}
+Bytes of(const Step& step, Event event, Component component) { return Bytes(support::held(step, component, event)); }
 
 }  // namespace
 
