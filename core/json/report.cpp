@@ -60,19 +60,28 @@ OrderedJson layers(const std::vector<LayerRow>& rows) {
   return out;
 }
 
+OrderedJson three_numbers(const MemoryEstimate& m) {
+  return {{"allocated", estimate(m.allocated)}, {"reserved", estimate(m.reserved)}, {"device", estimate(m.device)}};
+}
+
+OrderedJson stages(const std::vector<MemoryEstimate>& all) {
+  OrderedJson out = OrderedJson::array();
+  for (const MemoryEstimate& m : all) {
+    OrderedJson stage = {{"stage", m.stage}};
+    stage.update(three_numbers(m));
+    out.push_back(std::move(stage));
+  }
+  return out;
+}
+
 OrderedJson memory(const Report& r) {
-  const OrderedJson per_gpu = {{"allocated", estimate(r.memory.allocated)},
-                               {"reserved", estimate(r.memory.reserved)},
-                               {"device", estimate(r.memory.device)}};
-  OrderedJson stage = {{"stage", 0}};
-  stage.update(per_gpu);
-  return {{"per_gpu", per_gpu},
+  return {{"per_gpu", three_numbers(r.memory)},
           {"components", component_rows(r.components)},
           {"peak", {{"event", name_of(r.memory.peak.kind)}, {"block", event_block(r.memory.peak)}}},
           {"first_step_bytes", r.first_step.value},
           {"beyond_allocated", component_rows(r.beyond_allocated)},
           {"layers", layers(r.layer_rows)},
-          {"stages", OrderedJson::array({stage})}};
+          {"stages", stages(r.stages)}};
 }
 
 OrderedJson timeline(const std::vector<TimelinePoint>& points) {
@@ -88,14 +97,21 @@ OrderedJson timeline(const std::vector<TimelinePoint>& points) {
   return out;
 }
 
-OrderedJson fit(const std::optional<Fit>& f) {
+// The first rank of the stage that needs the most: ranks are numbered stage by stage.
+std::int64_t binding_rank(const Report& r) {
+  const LayoutChoice& l = *r.request.layout;
+  return r.memory.stage * (ranks_of(l) / l.pp);
+}
+
+OrderedJson fit(const Report& r) {
+  const std::optional<Fit>& f = r.fit;
   if (!f) return nullptr;
   OrderedJson reasons = OrderedJson::array();
   for (const FitReason reason : f->reasons) reasons.push_back(notice(reason, "/hardware/gpu", {}));
   return {{"verdict", name_of(f->verdict)},
           {"headroom_bytes", f->headroom.value},
           {"usable_bytes", f->usable.value},
-          {"rank", 0},
+          {"rank", binding_rank(r)},
           {"reasons", std::move(reasons)}};
 }
 
@@ -259,6 +275,8 @@ OrderedJson layout(const LayoutChoice& l) {
           {"vpp", l.vpp},
           {"cp", l.cp},
           {"ep", l.ep},
+          {"etp", l.etp},
+          {"shard", or_null(l.shard)},
           {"fsdp", or_null(l.fsdp)},
           {"reshard", or_null(l.reshard)},
           {"no_sync", or_null(l.no_sync)}};
@@ -322,7 +340,7 @@ OrderedJson write_report(const Report& r, const Json& document, std::string_view
           {"memory", memory(r)},
           {"timeline", timeline(r.timeline)},
           {"host_memory", host_memory(r)},
-          {"fit", fit(r.fit)},
+          {"fit", fit(r)},
           {"speed", nullptr},
           {"suggestions",
            {{"systems", systems(r.systems)},

@@ -329,6 +329,8 @@ LayoutChoice read_layout(const Json& value, const std::string& pointer, Problems
   reader.integer("vpp", layout.vpp, limits::kGpuCount);
   reader.integer("cp", layout.cp, limits::kGpuCount);
   reader.integer("ep", layout.ep, limits::kGpuCount);
+  reader.integer("etp", layout.etp, limits::kGpuCount);
+  reader.integer("shard", layout.shard, limits::kGpuCount);
   reader.integer("fsdp", layout.fsdp, limits::kFsdpVersion);
   reader.boolean("reshard", layout.reshard);
   reader.boolean("no_sync", layout.no_sync);

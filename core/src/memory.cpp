@@ -142,8 +142,8 @@ ComponentRow row_of(Component component, const std::vector<Contribution>& all) {
 
 }  // namespace
 
-const Step& Evaluator::step(const LayoutChoice& layout, BatchSize batch, Bytes cublas_workspace) {
-  const Form form = form_of(*model_, training_, layout, batch);
+const Step& Evaluator::step(const LayoutChoice& layout, BatchSize batch, Bytes cublas_workspace, std::int64_t stage) {
+  const Form form = form_of(*model_, training_, layout, batch, stage);
   const auto known = std::find_if(steps_.begin(), steps_.end(), [&](const auto& s) { return s.first == form; });
   if (known != steps_.end()) {
     known->second.resize(layout, batch, cublas_workspace);
@@ -151,11 +151,16 @@ const Step& Evaluator::step(const LayoutChoice& layout, BatchSize batch, Bytes c
   }
   training_.micro_batch = batch.micro_batch;
   training_.sequence_length = batch.sequence_length;
-  return steps_.emplace_back(form, Step(prepare(*model_, training_, layout, cublas_workspace))).second;
+  return steps_.emplace_back(form, Step(prepare(*model_, training_, layout, cublas_workspace, stage))).second;
 }
 
 MemoryEstimate Evaluator::operator()(const LayoutChoice& layout, BatchSize batch, const Gpu* gpu) {
-  return estimate_memory(step(layout, batch, cublas_workspace(gpu)), gpu);
+  MemoryEstimate most;
+  for (const std::int64_t stage : BindingStages(layout)) {
+    const MemoryEstimate m = estimate_memory(step(layout, batch, cublas_workspace(gpu), stage), gpu);
+    if (m.device.expected > most.device.expected) most = m;
+  }
+  return most;
 }
 
 Bytes engine_bytes(const TrainingChoice& training, const Gpu* gpu) {
@@ -166,6 +171,7 @@ Bytes engine_bytes(const TrainingChoice& training, const Gpu* gpu) {
 
 MemoryEstimate estimate_memory(const Step& step, const Gpu* gpu) {
   MemoryEstimate m;
+  m.stage = step.run().stage.index;
   const auto [peak, allocated] = step.highest();
   m.peak = peak;
   const Residual residual = residual_of(step.run().training);

@@ -71,12 +71,12 @@ void extra_parameters(const std::vector<ExtraTensor>& extras, TensorList& out) {
 std::vector<ParameterGroup> parameter_groups(const ModelArchitecture& model) {
   std::vector<ParameterGroup> groups;
   TensorList outside(groups, kOutsideLayers, 1);
-  embedding_parameters(model, outside);
+  if (model.holds_embedding) embedding_parameters(model, outside);
   for (std::size_t i = 0; i < model.groups.size(); ++i) {
     TensorList inside(groups, static_cast<std::int32_t>(i), model.groups[i].count);
     layer_parameters(model, model.groups[i], inside);
   }
-  head_parameters(model, outside);
+  if (model.holds_head) head_parameters(model, outside);
   extra_parameters(model.extras, outside);
   for (const Tower& tower : model.towers) {
     outside.add(Module::tower, ParameterKind::tower, Cut::replicate, tower.parameters.value);

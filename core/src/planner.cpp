@@ -1,5 +1,6 @@
 #include "vramplan/planner.hpp"
 
+#include <algorithm>
 #include <array>
 #include <map>
 
@@ -69,12 +70,26 @@ Result<Resolved> resolve(const PlanRequest& request, const Catalogue& catalogue)
   }
   if (!problems.empty()) return problems;
   r.layout = request.layout.value_or(default_layout(request.hardware ? request.hardware->count : 1));
+  problems = check_layout(r.model.architecture, r.layout);
+  if (!problems.empty()) return problems;
   r.request.layout = r.layout;
   return r;
 }
 
-Step step_for(const Resolved& r) {
-  return Step(prepare(r.model.architecture, r.request.training, r.layout, cublas_workspace(r.gpu)));
+Step step_for(const Resolved& r, std::int64_t stage) {
+  return Step(prepare(r.model.architecture, r.request.training, r.layout, cublas_workspace(r.gpu), stage));
+}
+
+// Every stage of the pipeline; the one that needs the most decides.
+std::vector<MemoryEstimate> stages_of(const Resolved& r) {
+  std::vector<MemoryEstimate> stages;
+  for (std::int64_t i = 0; i < r.layout.pp; ++i) stages.push_back(estimate_memory(step_for(r, i), r.gpu));
+  return stages;
+}
+
+Inventory inventory_of(const Resolved& r) {
+  const ModelArchitecture& model = r.model.architecture;
+  return take_inventory(model, r.request.training, groups_for(model, r.request.training.objective));
 }
 
 bool too_large(const MemoryEstimate& m) { return m.device.high.value > kLargestOnTheWire; }
@@ -193,20 +208,24 @@ LayoutChoice default_layout(std::int64_t gpus) {
 
 MemoryEstimate evaluate(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
                         const Gpu* gpu) {
-  return estimate_memory(Step(prepare(model, training, layout, cublas_workspace(gpu))), gpu);
+  return Evaluator(model, training)(layout, {training.micro_batch, training.sequence_length}, gpu);
 }
 
 Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue, const Evidence& evidence) {
   Result<Resolved> resolved = resolve(request, catalogue);
   if (!resolved.ok()) return resolved.problems();
   const Resolved& r = resolved.value();
-  const Step step = step_for(r);
+  const std::vector<MemoryEstimate> stages = stages_of(r);
+  const auto binding = std::max_element(
+      stages.begin(), stages.end(), [](const auto& a, const auto& b) { return a.device.expected < b.device.expected; });
+  const Step step = step_for(r, binding->stage);
   if (!step.valid()) return Problem{ProblemCode::internal, "/model", {{"what", "graph"}}};
 
   Report report;
   report.request = r.request;
   report.model = r.model;
-  report.inventory = step.run().inventory;
+  report.inventory = inventory_of(r);
+  report.stages = stages;
   report.layers = layers_of(r.model.architecture);
   report.memory = estimate_memory(step, r.gpu);
   report.first_step = step.highest_of_first_step();

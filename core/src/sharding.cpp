@@ -11,7 +11,7 @@ bool uses_fully_shard(FrameworkId framework) {
 
 Engine engine_of(const TrainingChoice& training, const LayoutChoice& layout) {
   if (training.framework == FrameworkId::deepspeed) return Engine::deepspeed;
-  if (layout.zero < 2 || layout.dp == 1) return Engine::ddp;
+  if (layout.zero < 2 || data_ranks(layout) == 1) return Engine::ddp;
   const bool second = layout.fsdp ? *layout.fsdp == 2 : uses_fully_shard(training.framework);
   return second ? Engine::fsdp2 : Engine::fsdp1;
 }
@@ -33,15 +33,16 @@ void place(Sharding& s, const OffloadChoice& offload) {
 Sharding sharding_of(const TrainingChoice& training, const LayoutChoice& layout) {
   Sharding s;
   s.engine = engine_of(training, layout);
-  s.ranks = layout.dp;
+  s.ranks = data_ranks(layout);
   s.stage = layout.zero;
   s.gathers = s.is_fsdp() || (s.engine == Engine::deepspeed && layout.zero == 3);
   s.reshards = layout.reshard.value_or(layout.zero == 3);
   s.defers_reduction = s.is_fsdp() && layout.no_sync.value_or(defers_by_default(training));
   place(s, training.offload);
-  if (layout.zero >= 1) s.optimizer = layout.dp;
-  if (layout.zero >= 2) s.gradients = layout.dp;
-  if (s.gathers) s.weights = layout.dp;
+  const std::int64_t shard = layout.shard.value_or(s.ranks);
+  if (layout.zero >= 1) s.optimizer = shard;
+  if (layout.zero >= 2) s.gradients = shard;
+  if (s.gathers) s.weights = shard;
   return s;
 }
 

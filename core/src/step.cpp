@@ -1,6 +1,7 @@
 #include "vramplan/step.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace vramplan {
@@ -40,6 +41,9 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.model = run.model;
   c.framework = run.framework;
   c.sequence_length = run.training.sequence_length;
+  c.tensor_ranks = run.layout.tp;
+  c.sequence_ranks = run.layout.cp;
+  c.sequence_parallel = run.layout.sp;
   c.rank = run.training.lora.rank;
   c.compute = run.types.compute;
   c.weights = working;
@@ -131,6 +135,8 @@ WalkedGraph walked(Graph graph, const GradientPolicy& policy = {}) {
   return {std::move(graph), std::move(profiled)};
 }
 
+Dim walked_layers(const Stage& stage) { return std::accumulate(stage.walked.begin(), stage.walked.end(), Dim{0}); }
+
 std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
   std::vector<LayerStack> stacks;
   const Dim first_trained = first_trained_layer(run, layers);
@@ -138,24 +144,28 @@ std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
   Dim first = 0;
   for (std::size_t i = 0; i < run.model->groups.size(); ++i) {
     const LayerGroup& group = run.model->groups[i];
+    const Dim walked_layers = run.stage.walked[i];
+    // Where others wait beside those that are walked, the group has a stack even when none is walked.
+    const bool piped = run.layout.pp > 1 && run.stage.held[i] > 0;
     const auto push = [&](Dim at, Dim count, bool trained, bool gradient_enters) {
-      if (count == 0) return;
+      if (count == 0 && !(piped && gradient_enters)) return;
       BlockContext context = context_of(run, trained);
       context.gradient_enters = gradient_enters;
       stacks.push_back({at, count, trained,
                         walked(block_graph(context, group, checkpointed && trained), block_policy(run)),
-                        run.inventory.layers[i]});
+                        run.inventory.layers[i], i, 0});
     };
-    const Dim frozen = std::clamp<Dim>(first_trained - first, 0, group.count);
+    const Dim frozen = std::clamp<Dim>(first_trained - first, 0, walked_layers);
     push(first, frozen, false, false);
     // The first layer that trains: nothing below it needs a gradient, unless a checkpoint asks for one at its input
     // (enable_input_require_grads) or the embedding is trained.
+    // What another stage hands over asks for a gradient.
     const bool starts = first + frozen == first_trained && !trains_outside(run.training, Module::embedding) &&
-                        !(checkpointed && has_adapters(run));
-    const Dim edge = starts ? std::min<Dim>(1, group.count - frozen) : 0;
+                        !(checkpointed && has_adapters(run)) && run.stage.first && run.layout.vpp == 1;
+    const Dim edge = starts ? std::min<Dim>(1, walked_layers - frozen) : 0;
     push(first + frozen, edge, true, false);
-    push(first + frozen + edge, group.count - frozen - edge, true, true);
-    first += group.count;
+    push(first + frozen + edge, walked_layers - frozen - edge, true, true);
+    first += walked_layers;
   }
   return stacks;
 }
@@ -261,7 +271,8 @@ void add_others(Contributions& out, const Run& run) {
   // Token ids, labels and positions of the batch.
   out.add({Component::buffers,
            3 * bytes_per_element(ElementType::int64),
-           {{"b", saturating_multiply(t.micro_batch, sequences_per_sample(t.objective))}, {"s", t.sequence_length}}});
+           {{"b", saturating_multiply(t.micro_batch, sequences_per_sample(t.objective))},
+            {"s", divide_up(t.sequence_length, run.layout.cp)}}});
   out.add({Component::cublas_workspace, 1, {{"bytes", run.cublas_workspace.value}}});
   // Unsloth dequantizes into one buffer that grows to the largest matrix (unsloth/kernels/utils.py), and brings
   // offloaded checkpoints back through two (one, when less than 512 MiB is free).
@@ -292,6 +303,7 @@ void set_size(Run& run, const LayoutChoice& layout, BatchSize batch) {
   run.accumulation_steps = accumulation_steps(run.training, run.framework, layout, batch);
   run.training.micro_batch = batch.micro_batch;
   run.training.sequence_length = batch.sequence_length;
+  if (layout.pp > 1) run.stage = stage_of(*run.whole, layout, run.accumulation_steps, run.stage.index);
 }
 
 // DeepSpeed's stage 3 fetches module by module and the next ones in advance. A module stays when it is needed again
@@ -327,11 +339,13 @@ void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize ba
 }  // namespace
 
 Form form_of(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
-             BatchSize batch) {
+             BatchSize batch, std::int64_t stage) {
   const Sharding sharding = sharding_of(training, layout);
   const bool accumulates = accumulation_steps(training, switches_for(training, sharding), layout, batch) > 1;
   Form form{sharding.engine, sharding.gathers, drops_gradients(sharding, accumulates),
-            uses_up_gradients(training, sharding), 0};
+            uses_up_gradients(training, sharding)};
+  form.tp = layout.tp, form.pp = layout.pp, form.vpp = layout.vpp, form.cp = layout.cp;
+  form.ep = layout.ep, form.etp = layout.etp, form.sp = layout.sp, form.stage = stage;
   for (const LayerGroup& group : model.groups) {
     for (const Mixer& mixer : group.mixers) {
       const auto* attention = std::get_if<Attention>(&mixer);
@@ -344,15 +358,21 @@ Form form_of(const ModelArchitecture& model, const TrainingChoice& training, con
 }
 
 Run prepare(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
-            Bytes cublas_workspace) {
+            Bytes cublas_workspace, std::int64_t stage) {
   Run run;
-  run.model = &model;
+  run.whole = run.model = &model;
   run.training = training;
   run.framework = switches_for(training, sharding_of(training, layout));
+  run.stage = stage_of(model, layout, 1, stage);
+  if (cuts_model(layout)) {
+    run.part =
+        std::make_shared<const ModelArchitecture>(part_of(model, layout, run.stage, run.framework.vocabulary_multiple));
+    run.model = run.part.get();
+  }
   set_size(run, layout, {training.micro_batch, training.sequence_length});
   run.types = state_types(training, run.framework);
-  const std::vector<ParameterGroup> groups = groups_for(model, training.objective);
-  run.inventory = take_inventory(model, training, groups);
+  const std::vector<ParameterGroup> groups = groups_for(*run.model, training.objective);
+  run.inventory = take_inventory(*run.model, training, groups);
   if (run.framework.trains_whole_units)
     run.inventory.with_gradients = run.inventory.total - run.inventory.outside_layers;
   run.adapter_targets = adapter_targets(training, groups);
@@ -364,14 +384,17 @@ Step::Step(const Run& run)
     : run_(run),
       embedding_(walked(embedding_graph(embedding_context(run)), embedding_policy(run))),
       head_(walked(head_graph(head_context(run)), head_policy(run))),
-      stacks_(stacks_of(run, layers_of(*run.model))),
+      stacks_(stacks_of(run, walked_layers(run.stage))),
       reference_(reference_of(run)),
-      layers_(layers_of(*run.model)),
+      layers_(walked_layers(run.stage)),
       optimizer_(optimizer_memory(run.inventory, run.training, run.framework, run.types)) {
   reused_layers_ = layers_within_reuse(run_, stacks_);
   const BlockContext context = context_of(run_, true);
   has_window_mask_ = any_window_mask(context);
   stream_bytes_ = bytes_per_element(context.residual);
+  const SymbolTable widths = widths_for(context, nullptr);
+  const Symbol symbol = context.sequence_parallel ? Symbol::hp : Symbol::h;
+  stream_width_ = {name_of(symbol), widths[symbol]};
   size_graphs();
   fill_lists();
 }
@@ -386,10 +409,17 @@ void Step::resize(const LayoutChoice& layout, BatchSize batch, Bytes cublas_work
 void Step::size_graphs() {
   size_graph(embedding_, run_.framework, batch());
   size_graph(head_, run_.framework, batch());
-  for (LayerStack& stack : stacks_) size_graph(stack.block, run_.framework, batch());
+  for (LayerStack& stack : stacks_) {
+    size_graph(stack.block, run_.framework, batch());
+    const bool last_of_group = &stack == &stacks_.back() || (&stack + 1)->group != stack.group;
+    stack.waiting = last_of_group ? run_.stage.waiting[stack.group] : 0;
+  }
   for (WalkedGraph& graph : reference_) size_graph(graph, run_.framework, batch());
-  stream_ = Bytes(stream_bytes_) * batch().micro_batch * run_.training.sequence_length * run_.model->hidden_size;
+  stream_ = Bytes(stream_bytes_) * batch().micro_batch * tokens() * stream_width_.value;
 }
+
+// Of a sequence, on this rank.
+Dim Step::tokens() const { return divide_up(run_.training.sequence_length, run_.layout.cp); }
 
 // Sequences that run together, and their length.
 BatchSize Step::batch() const {
@@ -439,21 +469,22 @@ const LayerStack& Step::stack_of(std::int32_t layer) const {
 }
 
 std::vector<Event> Step::events() const {
+  const Stage& stage = run_.stage;
   std::vector<Event> events{{EventKind::load}};
   if (generates()) events.push_back({EventKind::generation});
   if (runs_reference() && !reference_runs_last()) events.push_back({EventKind::reference_forward});
-  events.push_back({EventKind::forward_embedding});
+  if (stage.first) events.push_back({EventKind::forward_embedding});
   const auto layers = static_cast<std::int32_t>(layers_);
   for (std::int32_t i = 0; i < layers; ++i) events.push_back({EventKind::forward_block, i});
-  events.push_back({EventKind::forward_head});
+  if (stage.last) events.push_back({EventKind::forward_head});
   if (runs_reference() && reference_runs_last()) events.push_back({EventKind::reference_forward});
-  events.push_back({EventKind::backward_head});
+  if (stage.last) events.push_back({EventKind::backward_head});
   for (std::int32_t i = layers; i-- > 0;) {
     if (!stack_of(i).trained) break;
     if (checkpoints()) events.push_back({EventKind::recompute_block, i});
     events.push_back({EventKind::backward_block, i});
   }
-  if (trains_outside(run_.training, Module::embedding)) events.push_back({EventKind::backward_embedding});
+  if (runs_embedding_back()) events.push_back({EventKind::backward_embedding});
   for (const EventKind kind : {EventKind::gradient_reduction, EventKind::optimizer_step, EventKind::steady})
     events.push_back({kind});
   return events;
@@ -684,13 +715,13 @@ void Step::describe_kept(Event event, Sink& sink) const {
   const bool after_head = event.kind == EventKind::reference_forward;
   if (after_head) sink.saved(head_, 1);
   const bool at_embedding = event.kind == EventKind::forward_embedding || event.kind == EventKind::backward_embedding;
-  if (!at_embedding) sink.saved(embedding_, 1);
+  if (!at_embedding && run_.stage.first) sink.saved(embedding_, 1);
   const bool forward = is_forward(event.kind);
   const bool at_head = after_head || event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
   const auto stream_term = [&](Component component, std::int64_t times) {
     if (times == 0) return;
-    sink.known(stream_, component, stream_bytes_, times, Factor{"b", batch().micro_batch},
-               Factor{"s", run_.training.sequence_length}, Factor{"h", run_.model->hidden_size});
+    sink.known(stream_, component, stream_bytes_, times, Factor{"b", batch().micro_batch}, Factor{"s", tokens()},
+               stream_width_);
   };
   Dim on_gpu = checkpoints_on_gpu(event);
   for (auto stack = stacks_.rbegin(); stack != stacks_.rend(); ++stack) {
@@ -725,6 +756,21 @@ void Step::describe_kept(Event event, Sink& sink) const {
   }
 }
 
+// Activations of micro-batches that wait while the newest one runs.
+template <class Sink>
+void Step::describe_waiting(Sink& sink) const {
+  sink.saved(embedding_, run_.stage.embeddings_waiting);
+  for (const LayerStack& stack : stacks_) {
+    if (!checkpoints()) {
+      sink.saved(stack.block, stack.waiting);
+    } else {
+      sink.pinned(stack.block, stack.waiting);
+      sink.known(stream_, Component::checkpoints, stream_bytes_, stack.waiting, Factor{"b", batch().micro_batch},
+                 Factor{"s", tokens()}, stream_width_);
+    }
+  }
+}
+
 template <class Sink>
 void Step::describe(Event event, Sink& sink) const {
   sink.list(weights_, weights_bytes_);
@@ -744,6 +790,7 @@ void Step::describe(Event event, Sink& sink) const {
     sink.term(Component::activations_attention, bytes_per_element(ElementType::bool8), 1, 1, length, length);
   }
   describe_kept(event, sink);
+  if (run_.layout.pp > 1) describe_waiting(sink);
   describe_running(event, sink);
 }
 
@@ -810,10 +857,9 @@ Contributions Step::host_memory() const {
   if (!all_but_last && !run_.training.offload.activations) return out;
   Dim offloaded = all_but_last ? -1 : 0;
   for (const LayerStack& stack : stacks_) offloaded += stack.trained ? stack.count : 0;
-  const Factor hidden{"h", run_.model->hidden_size};
   out.add({Component::checkpoints,
            stream_bytes_,
-           {{"b", batch().micro_batch}, {"s", run_.training.sequence_length}, hidden},
+           {{"b", batch().micro_batch}, {"s", tokens()}, stream_width_},
            1,
            offloaded});
   return out;
@@ -833,14 +879,16 @@ std::vector<Contribution> Step::contributions(Event event) const {
 
 template <class Visit>
 void Step::visit_candidates(Visit consider) const {
-  for (const EventKind kind : {EventKind::forward_embedding, EventKind::forward_head, EventKind::backward_head,
-                               EventKind::gradient_reduction, EventKind::optimizer_step}) {
-    consider({kind});
+  for (const EventKind kind : {EventKind::gradient_reduction, EventKind::optimizer_step}) consider({kind});
+  if (run_.stage.first) consider({EventKind::forward_embedding});
+  if (run_.stage.last) {
+    for (const EventKind kind : {EventKind::forward_head, EventKind::backward_head}) consider({kind});
   }
-  if (trains_outside(run_.training, Module::embedding)) consider({EventKind::backward_embedding});
+  if (runs_embedding_back()) consider({EventKind::backward_embedding});
   if (generates()) consider({EventKind::generation});
   if (runs_reference()) consider({EventKind::reference_forward});
   for (const LayerStack& stack : stacks_) {
+    if (stack.count == 0) continue;
     const Dim last = stack.first + stack.count - 1;
     // Forward only adds from layer to layer; in backward the ends differ from what lies between.
     consider({EventKind::forward_block, static_cast<std::int32_t>(last)});

@@ -107,13 +107,16 @@ enum class Symbol : std::uint8_t {
   k,    // width of its keys (B and C of a state space)
   ke,   // the same, copied for every head
   se,   // tokens of a sequence that one expert gets
+  hp,   // hidden size between the matrices: with sequence parallelism a rank's tokens, counted as a part of the width
+  er,   // experts that one rank holds
 };
-inline constexpr std::size_t kSymbolCount = static_cast<std::size_t>(Symbol::se) + 1;
+inline constexpr std::size_t kSymbolCount = static_cast<std::size_t>(Symbol::er) + 1;
 
 struct SymbolTable {
   std::array<std::int64_t, kSymbolCount> value{};
-  std::int64_t window = 0;  // the longest that w may be; 0: as long as the sequence
-  std::int64_t chunk = 1;   // tokens in one chunk of a recurrent layer
+  std::int64_t window = 0;          // the longest that w may be; 0: as long as the sequence
+  std::int64_t chunk = 1;           // tokens in one chunk of a recurrent layer
+  std::int64_t sequence_ranks = 1;  // that share a sequence (context parallelism): s is the part of one
   constexpr std::int64_t& operator[](Symbol s) { return value[static_cast<std::size_t>(s)]; }
   constexpr std::int64_t operator[](Symbol s) const { return value[static_cast<std::size_t>(s)]; }
 };

@@ -24,14 +24,12 @@ using Names = std::array<std::string_view, N>;
 // result.hpp
 template <>
 struct EnumNames<ProblemCode> {
-  static constexpr Names<23> values = {"invalid_json",    "too_large_input", "too_deep",
-                                       "invalid_utf8",    "missing_field",   "unknown_field",
-                                       "duplicate_field", "wrong_type",      "not_an_integer",
-                                       "out_of_range",    "unknown_value",   "unknown_model",
-                                       "unknown_gpu",     "unknown_system",  "not_a_config",
-                                       "unknown_dialect", "inconsistent",    "precision_unsupported",
-                                       "not_supported",   "method_mismatch", "layout_mismatch",
-                                       "too_large",       "internal"};
+  static constexpr Names<24> values = {"invalid_json",    "too_large_input",       "too_deep",        "invalid_utf8",
+                                       "missing_field",   "unknown_field",         "duplicate_field", "wrong_type",
+                                       "not_an_integer",  "out_of_range",          "unknown_value",   "unknown_model",
+                                       "unknown_gpu",     "unknown_system",        "not_a_config",    "unknown_dialect",
+                                       "inconsistent",    "precision_unsupported", "not_supported",   "method_mismatch",
+                                       "layout_mismatch", "illegal_layout",        "too_large",       "internal"};
 };
 
 // element_type.hpp
@@ -82,9 +80,9 @@ struct EnumNames<Component> {
 };
 template <>
 struct EnumNames<Symbol> {
-  static constexpr Names<kSymbolCount> values = {"1",   "b", "s",  "sk", "sc", "h",  "a",  "ak", "q",  "kv", "v", "av",
-                                                 "qkv", "c", "cq", "w",  "f",  "fe", "fs", "m",  "E",  "t",  "V", "r",
-                                                 "i",   "j", "x",  "n",  "nc", "d",  "dk", "k",  "ke", "se"};
+  static constexpr Names<kSymbolCount> values = {
+      "1",  "b", "s", "sk", "sc", "h", "a", "ak", "q", "kv", "v",  "av", "qkv", "c", "cq", "w",  "f",    "fe",
+      "fs", "m", "E", "t",  "V",  "r", "i", "j",  "x", "n",  "nc", "d",  "dk",  "k", "ke", "se", "h_sp", "E_r"};
 };
 
 // model.hpp

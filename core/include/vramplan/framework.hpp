@@ -62,7 +62,8 @@ struct KeyRepeats {
 };
 
 struct FrameworkSwitches {
-  std::string_view source;  // id in sources.json of the code that these switches follow
+  std::string_view source;               // id in sources.json of the code that these switches follow
+  std::int64_t vocabulary_multiple = 1;  // rows of the vocabulary on a rank are padded to a multiple of this
   NormKernel norm = NormKernel::composite;
   RotaryKernel rotary = RotaryKernel::composite;
   GatedMlpKernel gated_mlp = GatedMlpKernel::composite;

@@ -16,6 +16,7 @@
 namespace vramplan {
 
 struct MemoryEstimate {
+  std::int64_t stage = 0;  // of the pipeline
   Estimate allocated, reserved, device;
   Event peak;
   // What lies between allocated and device, at the expected value.
@@ -35,8 +36,10 @@ class Evaluator {
   // `training` with its defaults resolved; the model must outlive the evaluator.
   Evaluator(const ModelArchitecture& model, TrainingChoice training) : model_(&model), training_(std::move(training)) {}
 
-  // Valid until the next call. `cublas_workspace`: of the card (device.hpp).
-  [[nodiscard]] const Step& step(const LayoutChoice& layout, BatchSize batch, Bytes cublas_workspace);
+  // Valid until the next call. `cublas_workspace`: of the card (device.hpp); `stage`: of the pipeline.
+  [[nodiscard]] const Step& step(const LayoutChoice& layout, BatchSize batch, Bytes cublas_workspace,
+                                 std::int64_t stage = 0);
+  // Of the stage that needs the most.
   [[nodiscard]] MemoryEstimate operator()(const LayoutChoice& layout, BatchSize batch, const Gpu* gpu);
   [[nodiscard]] const TrainingChoice& training() const { return training_; }
 

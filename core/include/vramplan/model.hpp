@@ -171,6 +171,7 @@ struct MoeMlp {
   bool router_correction_bias = false;  // not trained by gradient
   bool router_scale = false;            // a vector over the router's input and one value an expert (Gemma 4)
   bool expert_bias = false;
+  Dim expert_ranks = 1;  // that share the experts (layout.hpp)
   Activation activation = Activation::silu;
 };
 
@@ -231,6 +232,9 @@ struct ModelArchitecture {
   std::vector<LayerGroup> groups;
   std::vector<ExtraTensor> extras;  // outside the layers
   std::vector<Tower> towers;
+  // A part of a model (layout.hpp) may lack its ends.
+  bool holds_embedding = true;
+  bool holds_head = true;  // and the final norm
 };
 
 [[nodiscard]] constexpr Dim head_rows_of(const ModelArchitecture& m) {

@@ -246,7 +246,10 @@ struct AdapterSettings {
 struct BlockContext {
   const ModelArchitecture* model = nullptr;
   FrameworkSwitches framework;
-  Dim sequence_length = 1;  // only to see which windows it fills
+  Dim sequence_length = 1;         // only to see which windows it fills
+  Dim tensor_ranks = 1;            // that share the matrices (the model is the part of one)
+  Dim sequence_ranks = 1;          // that share a sequence (context parallelism)
+  bool sequence_parallel = false;  // tensor_ranks share the tokens too, between the matrices
   Dim rank = 0;
   ElementType compute = ElementType::bf16;    // of matrix products
   ElementType residual = ElementType::bf16;   // of the stream between blocks

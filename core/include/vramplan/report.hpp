@@ -80,6 +80,7 @@ struct Report {
   std::vector<ComponentRow> components;
   std::vector<ComponentRow> beyond_allocated;
   std::vector<LayerRow> layer_rows;
+  std::vector<MemoryEstimate> stages;  // of the pipeline
   std::vector<TimelinePoint> timeline;
   Bytes host_memory_per_node;                                // what is offloaded or paged
   std::vector<std::pair<Component, Bytes>> host_components;  // of a node; they add up to it

@@ -174,7 +174,9 @@ struct HardwareChoice {
 
 struct LayoutChoice {
   std::int64_t dp = 1, zero = 0, tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1;
+  std::int64_t etp = 1;  // ranks that cut each expert
   bool sp = false;
+  std::optional<std::int64_t> shard;  // ranks that share weights and states; absent: all that see other data (dp x cp)
   // How fully sharded data parallelism runs; absent: as the framework does (sharding.hpp).
   std::optional<std::int64_t> fsdp;  // 1: FullyShardedDataParallel, 2: fully_shard
   std::optional<bool> reshard;       // a unit's weights go again after its forward
@@ -212,6 +214,11 @@ struct PlanRequest {
 // The ranks that hold one copy of the model each see their own data: dp; all of them together: dp * tp * pp * cp.
 [[nodiscard]] constexpr std::int64_t ranks_of(const LayoutChoice& layout) {
   return saturating_multiply(saturating_multiply(layout.dp, layout.tp), saturating_multiply(layout.pp, layout.cp));
+}
+
+// The ranks that hold the same part of the model: those of context parallelism see tokens of their own too.
+[[nodiscard]] constexpr std::int64_t data_ranks(const LayoutChoice& layout) {
+  return saturating_multiply(layout.dp, layout.cp);
 }
 
 // Limits of the numbers in a request; catalogue() shows the same ones to the page.

@@ -34,6 +34,7 @@ enum class ProblemCode : std::uint8_t {
   not_supported,          // args: field, value (a combination that the planner does not model yet)
   method_mismatch,        // args: method, base_weights
   layout_mismatch,        // args: product, count
+  illegal_layout,         // args: rule, value, below, above (legal values next to it)
   too_large,              // args: - (a number in the answer would not fit)
   internal,               // args: what
 };

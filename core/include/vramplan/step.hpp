@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "vramplan/component.hpp"
 #include "vramplan/enum_names.hpp"
 #include "vramplan/framework.hpp"
+#include "vramplan/layout.hpp"
 #include "vramplan/model.hpp"
 #include "vramplan/ops.hpp"
 #include "vramplan/request.hpp"
@@ -49,7 +51,10 @@ struct Event {
 
 // Everything that decides the memory of one rank, resolved. Made by `prepare`.
 struct Run {
-  const ModelArchitecture* model = nullptr;
+  const ModelArchitecture* whole = nullptr;
+  const ModelArchitecture* model = nullptr;       // what the rank holds of it
+  std::shared_ptr<const ModelArchitecture> part;  // that, where it is less
+  Stage stage;
   TrainingChoice training;
   LayoutChoice layout;
   FrameworkSwitches framework;
@@ -61,8 +66,9 @@ struct Run {
   Bytes cublas_workspace;
 };
 
+// The model must outlive the run. `stage`: of the pipeline.
 [[nodiscard]] Run prepare(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
-                          Bytes cublas_workspace);
+                          Bytes cublas_workspace, std::int64_t stage = 0);
 
 // What decides how the graphs of a run look, besides the model and the training. Runs of one form differ in sizes only.
 struct Form {
@@ -71,10 +77,13 @@ struct Form {
   bool drops_gradients = false;    // new gradients of parameters are added to what is there, or leave, at once
   bool uses_up_gradients = false;  // the optimizer does, in backward
   Dim filled_windows = 0;          // attention windows that the sequence fills
+  std::int64_t tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1, etp = 1;
+  bool sp = false;
+  std::int64_t stage = 0;
   friend constexpr bool operator==(const Form&, const Form&) = default;
 };
 [[nodiscard]] Form form_of(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
-                           BatchSize batch);
+                           BatchSize batch, std::int64_t stage);
 
 // A graph with its walk, and both for one batch and length.
 struct WalkedGraph {
@@ -92,6 +101,8 @@ struct LayerStack {
   bool trained = true;  // gradients flow through it
   WalkedGraph block;
   Params parameters;  // of one layer
+  std::size_t group = 0;
+  Dim waiting = 0;  // layers times micro-batches that wait for their backward elsewhere in the stage
 };
 
 class Step {
@@ -159,10 +170,16 @@ class Step {
   [[nodiscard]] const LayerStack& stack_of(std::int32_t layer) const;
   [[nodiscard]] const WalkedGraph& highest_of_reference() const;
   [[nodiscard]] bool generates() const { return run_.training.generation.has_value(); }
+  [[nodiscard]] bool runs_embedding_back() const {
+    return run_.stage.first && trains_outside(run_.training, Module::embedding);
+  }
   [[nodiscard]] bool runs_reference() const { return !reference_.empty(); }
   // DPO asks the reference when the policy has answered, all that it saved being there; GRPO asks it before.
   [[nodiscard]] bool reference_runs_last() const { return run_.training.objective == Objective::dpo; }
   [[nodiscard]] BatchSize batch() const;
+  [[nodiscard]] Dim tokens() const;
+  template <class Sink>
+  void describe_waiting(Sink& sink) const;
   [[nodiscard]] Dim checkpoints_on_gpu(Event event) const;
   [[nodiscard]] Dim gathered_layers(const LayerStack& stack, Event event) const;
   [[nodiscard]] Factor unit_of(Params elements) const;
@@ -189,6 +206,7 @@ class Step {
   bool has_window_mask_ = false;
   Bytes stream_;                   // the residual stream of the batch
   std::int64_t stream_bytes_ = 0;  // of one element of the residual stream
+  Factor stream_width_;
 };
 
 }  // namespace vramplan

@@ -21,10 +21,10 @@ TensorId drop_residual(Graph& g, const BlockContext& c, TensorId x) {
 template <class Branch>
 TensorId residual_branch(Graph& g, const BlockContext& c, TensorId stream, Branch branch) {
   const NormPlacement placement = c.model->norm_placement;
-  const TensorId normed = placement == NormPlacement::post_branch ? stream : norm(g, c, stream, {Symbol::h});
-  TensorId out = drop_residual(g, c, branch(normed));
+  const TensorId normed = placement == NormPlacement::post_branch ? stream : norm(g, c, stream, stream_of(c));
+  TensorId out = drop_residual(g, c, leave_matrices(g, c, branch(enter_matrices(g, c, normed))));
   g.hold({normed});  // by the name that the layer calls the branch with
-  if (placement != NormPlacement::pre) out = norm(g, c, out, {Symbol::h});
+  if (placement != NormPlacement::pre) out = norm(g, c, out, stream_of(c));
   return add(g, stream, out);
 }
 
@@ -47,10 +47,11 @@ TensorId all_mlps(Graph& g, const BlockContext& c, TensorId x, const LayerGroup&
 }
 
 TensorId parallel_block(Graph& g, const BlockContext& c, const LayerGroup& group) {
-  const TensorId first = norm(g, c, g.input, {Symbol::h});
-  const TensorId second = group.norms > 1 ? norm(g, c, g.input, {Symbol::h}) : first;
-  const TensorId mixed = drop_residual(g, c, all_mixers(g, c, first, group));
-  const TensorId fed = drop_residual(g, c, all_mlps(g, c, second, group));
+  const TensorId first = norm(g, c, g.input, stream_of(c));
+  const TensorId second = group.norms > 1 ? norm(g, c, g.input, stream_of(c)) : first;
+  const TensorId mixed =
+      drop_residual(g, c, leave_matrices(g, c, all_mixers(g, c, enter_matrices(g, c, first), group)));
+  const TensorId fed = drop_residual(g, c, leave_matrices(g, c, all_mlps(g, c, enter_matrices(g, c, second), group)));
   g.hold({first, second});
   return add(g, add(g, mixed, fed), g.input);
 }
@@ -70,7 +71,7 @@ TensorId sequential_block(Graph& g, const BlockContext& c, const LayerGroup& gro
 
 Graph block_graph(const BlockContext& c, const LayerGroup& group, bool checkpointed) {
   Graph g(widths_for(c, &group));
-  const Size stream = token_size({Symbol::h}, c.residual);
+  const Size stream = token_size(stream_of(c), c.residual);
   g.input = checkpointed ? g.external(stream, Component::checkpoints, c.gradient_enters)
                          : g.tensor(stream, Component::activations_residual, c.gradient_enters);
   const bool parallel = c.model->parallel_residual && !group.mixers.empty() && !group.mlps.empty();

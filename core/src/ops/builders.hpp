@@ -35,6 +35,15 @@ struct Linear {
   return Size{{sequences, tokens, per_token, width.symbol}, width.multiplier, type};
 }
 
+// The residual stream: what each rank of tensor parallelism has of it.
+[[nodiscard]] constexpr Width stream_of(const BlockContext& c) {
+  return {c.sequence_parallel ? Symbol::hp : Symbol::h};
+}
+
+// parallel.cpp: the stream on its way into matrices that ranks share, and what comes out of them.
+[[nodiscard]] TensorId enter_matrices(Graph& g, const BlockContext& c, TensorId x);
+[[nodiscard]] TensorId leave_matrices(Graph& g, const BlockContext& c, TensorId x);
+
 // primitives.cpp
 [[nodiscard]] TensorId cast(Graph& g, TensorId x, ElementType type, Component component);
 [[nodiscard]] TensorId add(Graph& g, TensorId x, TensorId y);  // saves nothing

@@ -16,6 +16,7 @@ Graph embedding_graph(const BlockContext& c) {
   if (c.trains_embedding && !adds) traits.parameter_gradients = g.size_in_bytes(table);
   g.output = g.tensor(token_size({Symbol::h}, c.residual), Component::activations_embedding, c.gradient_enters);
   g.run({}, {g.output}, traits);
+  g.output = leave_matrices(g, c, g.output);
   if (c.model->dropout.embedding > 0) g.output = dropout(g, g.output, Component::activations_embedding);
   g.hold_to_end(g.output);
   return g;

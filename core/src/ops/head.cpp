@@ -240,8 +240,9 @@ namespace vramplan {
 Graph head_graph(const BlockContext& c) {
   using namespace ops;
   Graph g(widths_for(c, nullptr));
-  g.input = g.tensor(token_size({Symbol::h}, c.residual), Component::activations_residual, c.gradient_enters);
-  const TensorId hidden = c.model->final_norm ? norm(g, c, g.input, {Symbol::h}) : g.input;
+  g.input = g.tensor(token_size(stream_of(c), c.residual), Component::activations_residual, c.gradient_enters);
+  const TensorId normed = c.model->final_norm ? norm(g, c, g.input, stream_of(c)) : g.input;
+  const TensorId hidden = enter_matrices(g, c, normed);
   switch (c.framework.loss) {
     case LossKind::upcast_full: g.output = full_loss(g, c, hidden); break;
     case LossKind::in_type_chunked: g.output = chunked_loss(g, c, hidden); break;
@@ -252,7 +253,7 @@ Graph head_graph(const BlockContext& c) {
     case LossKind::log_probs: g.output = log_prob_loss(g, c, hidden); break;
     case LossKind::score: g.output = score(g, c, hidden); break;
   }
-  g.hold({hidden});
+  g.hold({normed, hidden});
   g.hold_to_end(g.output);
   return g;
 }

@@ -9,6 +9,9 @@ namespace {
 
 constexpr Component kMoe = Component::activations_moe;
 
+// Matrices that a rank has of one kind: an expert each.
+Symbol copies_of(const MoeMlp& mlp) { return mlp.expert_ranks > 1 ? Symbol::er : Symbol::E; }
+
 // The weight of each chosen expert, a token.
 TensorId route(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp) {
   const TensorId logits = linear(g, c, x,
@@ -63,7 +66,7 @@ TensorId expert_mlp(Graph& g, const BlockContext& c, TensorId gathered, const Mo
                   .in = in,
                   .out = out,
                   .per_token = Symbol::t,
-                  .copies = Symbol::E,
+                  .copies = copies_of(mlp),
                   .bias = mlp.expert_bias,
                   .quantizable = !mlp.expert_bias,
                   .outside_linear = true,
@@ -90,7 +93,7 @@ TensorId one_expert(Graph& g, const BlockContext& c, TensorId x, TensorId routed
     return Linear{.module = name,
                   .in = in,
                   .out = out,
-                  .copies = Symbol::E,
+                  .copies = copies_of(mlp),
                   .tokens = Symbol::se,
                   .bias = mlp.expert_bias,
                   .component = kMoe};
@@ -132,7 +135,7 @@ std::vector<Tensor> kept_by_one_expert(Graph g, const BlockContext& c, TensorId 
 // The last expert operation by operation; of those before it what they keep, which is there while its backward runs.
 TensorId looped_experts(Graph& g, const BlockContext& c, TensorId x, TensorId routed, const MoeMlp& mlp) {
   const TensorId sum = g.apply({x, routed}, token_size({Symbol::m}, g.at(x).size.type), kMoe);
-  const auto others = static_cast<std::int32_t>(mlp.experts - 1);
+  const auto others = static_cast<std::int32_t>(divide_up(mlp.experts, mlp.expert_ranks) - 1);
   for (const Tensor& t : kept_by_one_expert(g, c, x, routed, sum, mlp)) {
     const TensorId kept = g.tensor(t.size.times(others), t.component, true);
     g.run({}, {kept}, {.saves = {kept}});

@@ -86,6 +86,7 @@ struct Fill {
   void operator()(const DenseMlp& m) const { t[Symbol::f] = m.intermediate_size; }
   void operator()(const MoeMlp& m) const {
     t[Symbol::E] = m.experts;
+    t[Symbol::er] = divide_up(m.experts, m.expert_ranks);
     t[Symbol::t] = m.experts_per_token;
     t[Symbol::fe] = m.intermediate_size;
     t[Symbol::fs] = m.shared_intermediate_size;
@@ -162,6 +163,8 @@ SymbolTable widths_for(const BlockContext& c, const LayerGroup* group) {
   SymbolTable t;
   t[Symbol::one] = 1;
   t[Symbol::h] = c.model->hidden_size;
+  t[Symbol::hp] = c.sequence_parallel ? divide_up(c.model->hidden_size, c.tensor_ranks) : c.model->hidden_size;
+  t.sequence_ranks = c.sequence_ranks;
   t[Symbol::V] = head_rows_of(*c.model);
   t[Symbol::r] = c.rank;
   if (group == nullptr) return t;
@@ -172,15 +175,14 @@ SymbolTable widths_for(const BlockContext& c, const LayerGroup* group) {
 }
 
 SymbolTable sized(SymbolTable t, const FrameworkSwitches& framework, BatchSize batch) {
+  const Dim tokens = divide_up(batch.sequence_length, t.sequence_ranks);
   t[Symbol::b] = batch.micro_batch;
-  t[Symbol::s] = batch.sequence_length;
-  t[Symbol::sk] =
-      framework.kept_logits > 0 ? std::min(framework.kept_logits, batch.sequence_length) : batch.sequence_length;
+  t[Symbol::s] = tokens;
+  t[Symbol::sk] = framework.kept_logits > 0 ? std::min(framework.kept_logits, tokens) : tokens;
   t[Symbol::sc] = chunk_of(t, framework);
   t[Symbol::w] = t.window > 0 ? std::min(t.window, batch.sequence_length) : batch.sequence_length;
-  t[Symbol::se] =
-      t[Symbol::E] > 0 ? divide_up(saturating_multiply(batch.sequence_length, t[Symbol::t]), t[Symbol::E]) : 0;
-  t[Symbol::nc] = divide_up(batch.sequence_length, t.chunk);
+  t[Symbol::se] = t[Symbol::E] > 0 ? divide_up(saturating_multiply(tokens, t[Symbol::t]), t[Symbol::E]) : 0;
+  t[Symbol::nc] = divide_up(tokens, t.chunk);
   return t;
 }
 

@@ -17,12 +17,12 @@ void expert_projection(const MoeMlp& m, Module module, Dim outputs, Dim inputs, 
   const Dim rows = m.experts + m.zero_experts;
   const Dim active = rows > 0 ? m.experts_per_token * m.experts / rows : 0;
   ParameterGroup& weight = out.add(module, ParameterKind::expert, Cut::expert, outputs, inputs);
-  weight.copies = m.experts;
+  weight.copies = divide_up(m.experts, m.expert_ranks);
   weight.active_copies = active;
   weight.quantizable = !m.expert_bias;
   if (!m.expert_bias) return;
   ParameterGroup& bias = out.add(module, ParameterKind::bias, Cut::expert, outputs);
-  bias.copies = m.experts;
+  bias.copies = divide_up(m.experts, m.expert_ranks);
   bias.active_copies = active;
 }
 

@@ -1,0 +1,85 @@
+// Parallel layouts: the part of a model that one rank holds, and how many micro-batches wait there for their backward.
+//
+// The ranks of a layout are dp x cp x pp x tp. Tensor parallelism (Shoeybi et al. 2019, arXiv 1909.08053) cuts
+// matrices, heads and the vocabulary; sequence parallelism (Korthikanti et al. 2022, arXiv 2205.05198) cuts what lies
+// between them; context parallelism cuts the sequence; the pipeline cuts the stack into stages, each of one or more
+// chunks (Narayanan et al. 2021, arXiv 2104.04473); expert parallelism deals whole experts out to ranks that see other
+// data.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "vramplan/enum_names.hpp"
+#include "vramplan/model.hpp"
+#include "vramplan/request.hpp"
+#include "vramplan/result.hpp"
+
+namespace vramplan {
+
+// What a pipeline stage does, layer group by layer group of the model.
+struct Stage {
+  std::int64_t index = 0;
+  bool first = true;        // holds the embedding
+  bool last = true;         // holds final norm, head and loss
+  std::vector<Dim> held;    // layers
+  std::vector<Dim> walked;  // of them, in the chunk through which the newest micro-batch runs
+  // Layers times the micro-batches whose activations they keep, beside those of the chunk that is walked.
+  std::vector<Dim> waiting;
+  Dim embeddings_waiting = 0;  // micro-batches of which the embedding keeps something, beside the newest
+};
+
+// Micro-batches of one step on one rank of data parallelism.
+[[nodiscard]] Stage stage_of(const ModelArchitecture& model, const LayoutChoice& layout, std::int64_t micro_batches,
+                             std::int64_t index);
+
+// Stages of which one holds the most, whatever the model: the first two and the last. (Of equal layers the first has
+// the most micro-batches in flight; what does not divide evenly begins at the second.)
+class BindingStages {
+ public:
+  constexpr explicit BindingStages(const LayoutChoice& layout) {
+    if (layout.pp > 2) stages_[count_++] = 1;
+    if (layout.pp > 1) stages_[count_++] = layout.pp - 1;
+  }
+  [[nodiscard]] constexpr const std::int64_t* begin() const { return stages_.data(); }
+  [[nodiscard]] constexpr const std::int64_t* end() const { return stages_.data() + count_; }
+
+ private:
+  std::array<std::int64_t, 3> stages_{};
+  std::size_t count_ = 1;
+};
+
+// Whether a rank holds less than the whole model before data parallelism shares it.
+[[nodiscard]] constexpr bool cuts_model(const LayoutChoice& layout) {
+  return layout.tp > 1 || layout.pp > 1 || layout.ep > 1;
+}
+
+// The model as one rank of the stage holds it: widths, experts and layers of its part. Rows of the vocabulary are
+// padded to a multiple of `vocabulary_multiple` x tp.
+[[nodiscard]] ModelArchitecture part_of(const ModelArchitecture& model, const LayoutChoice& layout, const Stage& stage,
+                                        std::int64_t vocabulary_multiple);
+
+// What check_layout holds a layout to.
+enum class LayoutRule : std::uint8_t {
+  tp_divides_heads,      // query heads; and key heads, or these divide tp
+  tp_divides_widths,     // hidden size and the inner widths of MLPs
+  stages_within_layers,  // pp x vpp chunks have a layer each
+  chunks_need_stages,    // vpp above 1 wants pp above 1
+  ep_divides_experts,
+  ep_divides_ranks,  // ep x etp divides the ranks of a stage
+};
+template <>
+struct EnumNames<LayoutRule> {
+  static constexpr Names<6> values = {"tp_divides_heads",   "tp_divides_widths",  "stages_within_layers",
+                                      "chunks_need_stages", "ep_divides_experts", "ep_divides_ranks"};
+};
+
+// Ranks that hold the same experts.
+[[nodiscard]] std::int64_t expert_data_ranks(const LayoutChoice& layout);
+
+// Where the layout does not suit the model: one problem a rule, `illegal_layout` at the field, with the rule, the value
+// and the nearest legal values below and above.
+[[nodiscard]] Problems check_layout(const ModelArchitecture& model, const LayoutChoice& layout);
+
+}  // namespace vramplan

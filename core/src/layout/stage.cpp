@@ -1,0 +1,64 @@
+// Stages of a pipeline under 1F1B and its interleaved form (Narayanan et al. 2021, arXiv 2104.04473; Megatron-LM,
+// megatron/core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving;
+// torch/distributed/pipelining/schedules.py, ScheduleInterleaved1F1B).
+#include <algorithm>
+
+#include "vramplan/layout.hpp"
+
+namespace vramplan {
+namespace {
+
+// Layers in front of a chunk. What does not divide evenly goes to the chunks behind the first, which has the embedding.
+Dim layers_before(Dim layers, Dim chunks, Dim chunk) {
+  const Dim rest = layers % chunks;
+  return layers / chunks * chunk + std::clamp<Dim>(chunk - 1, 0, rest);
+}
+
+// Micro-batches in flight by chunk of the stage. A stage runs `warm_up` forwards before its first backward, and from
+// then on one more; forwards take the chunks in turn, a micro-batch for each stage at a time.
+std::vector<std::int64_t> in_flight(const LayoutChoice& layout, std::int64_t micro_batches, std::int64_t index) {
+  const std::int64_t behind = layout.pp - index - 1;
+  const std::int64_t warm_up = layout.vpp == 1 ? behind : 2 * behind + (layout.vpp - 1) * layout.pp;
+  const std::int64_t forwards = std::min(warm_up + 1, saturating_multiply(micro_batches, layout.vpp));
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(layout.vpp));
+  const std::int64_t round = layout.pp * layout.vpp;
+  for (std::int64_t chunk = 0; chunk < layout.vpp; ++chunk) {
+    const std::int64_t in_last_round = std::clamp<std::int64_t>(forwards % round - chunk * layout.pp, 0, layout.pp);
+    counts[static_cast<std::size_t>(chunk)] = forwards / round * layout.pp + in_last_round;
+  }
+  return counts;
+}
+
+// How many of the layers [first, end) belong to each group.
+void add_layers(const ModelArchitecture& model, Dim first, Dim end, Dim times, std::vector<Dim>& out) {
+  Dim at = 0;
+  for (std::size_t i = 0; i < model.groups.size(); ++i) {
+    const Dim group_end = at + model.groups[i].count;
+    out[i] += times * std::max<Dim>(std::min(end, group_end) - std::max(first, at), 0);
+    at = group_end;
+  }
+}
+
+}  // namespace
+
+Stage stage_of(const ModelArchitecture& model, const LayoutChoice& layout, std::int64_t micro_batches,
+               std::int64_t index) {
+  const Dim layers = layers_of(model);
+  const Dim chunks = layout.pp * layout.vpp;
+  const std::vector<std::int64_t> counts = in_flight(layout, micro_batches, index);
+  Stage stage{index, index == 0, index == layout.pp - 1, {}, {}, {}, counts[0] - 1};
+  stage.held = stage.walked = stage.waiting = std::vector<Dim>(model.groups.size());
+  // The last chunk that has a micro-batch: its backward comes first.
+  std::int64_t walked = layout.vpp - 1;
+  while (walked > 0 && counts[static_cast<std::size_t>(walked)] == 0) --walked;
+  for (std::int64_t chunk = 0; chunk < layout.vpp; ++chunk) {
+    const Dim first = layers_before(layers, chunks, chunk * layout.pp + index);
+    const Dim end = layers_before(layers, chunks, chunk * layout.pp + index + 1);
+    add_layers(model, first, end, 1, stage.held);
+    if (chunk == walked) add_layers(model, first, end, 1, stage.walked);
+    add_layers(model, first, end, counts[static_cast<std::size_t>(chunk)] - (chunk == walked ? 1 : 0), stage.waiting);
+  }
+  return stage;
+}
+
+}  // namespace vramplan
