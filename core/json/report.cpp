@@ -275,7 +275,7 @@ OrderedJson layout(const LayoutChoice& l) {
           {"vpp", l.vpp},
           {"cp", l.cp},
           {"ep", l.ep},
-          {"etp", l.etp},
+          {"etp", or_null(l.etp)},
           {"shard", or_null(l.shard)},
           {"fsdp", or_null(l.fsdp)},
           {"reshard", or_null(l.reshard)},

@@ -2,6 +2,8 @@
 // (fully_shard).
 #include "vramplan/sharding.hpp"
 
+#include <algorithm>
+
 namespace vramplan {
 namespace {
 
@@ -28,6 +30,13 @@ void place(Sharding& s, const OffloadChoice& offload) {
   s.host_gradients = s.host_states;
 }
 
+template <class Shares>
+void share(Shares& shares, const Sharding& s, std::int64_t stage, std::int64_t ranks) {
+  if (stage >= 1) shares.optimizer = ranks;
+  if (stage >= 2) shares.gradients = ranks;
+  if (s.gathers) shares.weights = ranks;
+}
+
 }  // namespace
 
 Sharding sharding_of(const TrainingChoice& training, const LayoutChoice& layout) {
@@ -40,9 +49,8 @@ Sharding sharding_of(const TrainingChoice& training, const LayoutChoice& layout)
   s.defers_reduction = s.is_fsdp() && layout.no_sync.value_or(defers_by_default(training));
   place(s, training.offload);
   const std::int64_t shard = layout.shard.value_or(s.ranks);
-  if (layout.zero >= 1) s.optimizer = shard;
-  if (layout.zero >= 2) s.gradients = shard;
-  if (s.gathers) s.weights = shard;
+  share(s, s, layout.zero, shard);
+  share(s.experts, s, layout.zero, std::min(shard, expert_data_ranks(layout)));
   return s;
 }
 

@@ -345,7 +345,7 @@ Form form_of(const ModelArchitecture& model, const TrainingChoice& training, con
   Form form{sharding.engine, sharding.gathers, drops_gradients(sharding, accumulates),
             uses_up_gradients(training, sharding)};
   form.tp = layout.tp, form.pp = layout.pp, form.vpp = layout.vpp, form.cp = layout.cp;
-  form.ep = layout.ep, form.etp = layout.etp, form.sp = layout.sp, form.stage = stage;
+  form.ep = layout.ep, form.etp = expert_tensor_ranks(layout), form.sp = layout.sp, form.stage = stage;
   for (const LayerGroup& group : model.groups) {
     for (const Mixer& mixer : group.mixers) {
       const auto* attention = std::get_if<Attention>(&mixer);
@@ -387,7 +387,7 @@ Step::Step(const Run& run)
       stacks_(stacks_of(run, walked_layers(run.stage))),
       reference_(reference_of(run)),
       layers_(walked_layers(run.stage)),
-      optimizer_(optimizer_memory(run.inventory, run.training, run.framework, run.types)) {
+      optimizer_(optimizer_memory(run.inventory, run.training, run.framework, run.types, deals_experts(run.layout))) {
   reused_layers_ = layers_within_reuse(run_, stacks_);
   const BlockContext context = context_of(run_, true);
   has_window_mask_ = any_window_mask(context);

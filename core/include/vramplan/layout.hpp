@@ -75,9 +75,6 @@ struct EnumNames<LayoutRule> {
                                       "chunks_need_stages", "ep_divides_experts", "ep_divides_ranks"};
 };
 
-// Ranks that hold the same experts.
-[[nodiscard]] std::int64_t expert_data_ranks(const LayoutChoice& layout);
-
 // Where the layout does not suit the model: one problem a rule, `illegal_layout` at the field, with the rule, the value
 // and the nearest legal values below and above.
 [[nodiscard]] Problems check_layout(const ModelArchitecture& model, const LayoutChoice& layout);

@@ -174,7 +174,7 @@ struct HardwareChoice {
 
 struct LayoutChoice {
   std::int64_t dp = 1, zero = 0, tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1;
-  std::int64_t etp = 1;  // ranks that cut each expert
+  std::optional<std::int64_t> etp;  // ranks that cut each expert; absent: tp, and 1 where experts are dealt out
   bool sp = false;
   std::optional<std::int64_t> shard;  // ranks that share weights and states; absent: all that see other data (dp x cp)
   // How fully sharded data parallelism runs; absent: as the framework does (sharding.hpp).
@@ -219,6 +219,20 @@ struct PlanRequest {
 // The ranks that hold the same part of the model: those of context parallelism see tokens of their own too.
 [[nodiscard]] constexpr std::int64_t data_ranks(const LayoutChoice& layout) {
   return saturating_multiply(layout.dp, layout.cp);
+}
+
+[[nodiscard]] constexpr std::int64_t expert_tensor_ranks(const LayoutChoice& layout) {
+  return layout.etp.value_or(layout.ep > 1 ? 1 : layout.tp);
+}
+// Whether other ranks share the experts than share the rest.
+[[nodiscard]] constexpr bool deals_experts(const LayoutChoice& layout) {
+  return saturating_multiply(layout.ep, expert_tensor_ranks(layout)) != layout.tp;
+}
+// The ranks that hold the same experts: the ranks of a stage are cut another way for them.
+[[nodiscard]] constexpr std::int64_t expert_data_ranks(const LayoutChoice& layout) {
+  const std::int64_t stage = saturating_multiply(data_ranks(layout), layout.tp);
+  const std::int64_t apart = saturating_multiply(layout.ep, expert_tensor_ranks(layout));
+  return stage < apart ? 1 : stage / apart;
 }
 
 // Limits of the numbers in a request; catalogue() shows the same ones to the page.

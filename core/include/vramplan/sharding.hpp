@@ -15,6 +15,10 @@ enum class Engine : std::uint8_t { ddp, fsdp1, fsdp2, deepspeed };
 
 struct Sharding {
   std::int64_t weights = 1, gradients = 1, optimizer = 1;  // ranks that share them
+  // The same for experts, which other ranks share where they are dealt out.
+  struct {
+    std::int64_t weights = 1, gradients = 1, optimizer = 1;
+  } experts{};
   Engine engine = Engine::ddp;
   std::int64_t ranks = 1;         // that see data of their own
   std::int64_t stage = 0;         // of ZeRO

@@ -22,6 +22,7 @@ struct TrainedTensor {
   bool in_block = false;  // a weight of a layer that is not an adapter
   bool adapter = false;
   bool copy = false;  // of a module, trained beside the frozen one
+  bool expert = false;
   Dim rows = 0, columns = 1;
   std::int64_t count = 1;  // equal ones
   [[nodiscard]] std::int64_t elements() const { return saturating_multiply(rows, columns); }
@@ -31,14 +32,18 @@ struct TrainedTensor {
 // Parameters counted by what training does to them. Made once for a model and a training choice.
 struct Inventory {
   Params total, active;
-  Params block_linear;     // linear weights of the blocks (litgpt: the head too): what a quantizer stores in few bits
-  Params leftovers;        // embeddings, norms, biases, head, towers: never quantized
-  Params adapters;         // low-rank matrices and DoRA magnitudes
-  Params trained_base;     // of the base model
-  Params with_gradients;   // of the base model: what is trained, and what shares a flat parameter with it
-  Params copies;           // of the embedding or the head, trained beside the frozen ones
-  Params largest_trained;  // one tensor
-  Params largest_layer;    // linear weights and the rest of the largest layer
+  Params block_linear;       // linear weights of the blocks (litgpt: the head too): what a quantizer stores in few bits
+  Params leftovers;          // embeddings, norms, biases, head, towers: never quantized
+  Params adapters;           // low-rank matrices and DoRA magnitudes
+  Params trained_base;       // of the base model
+  Params experts;            // of the total
+  Params quantized_experts;  // of block_linear
+  Params trained_experts;    // of trained_base
+  Params expert_adapters;    // of adapters
+  Params with_gradients;     // of the base model: what is trained, and what shares a flat parameter with it
+  Params copies;             // of the embedding or the head, trained beside the frozen ones
+  Params largest_trained;    // one tensor
+  Params largest_layer;      // linear weights and the rest of the largest layer
   std::vector<Params> layers;  // of one layer of each group
   Params largest_fetch;        // the largest module with parameters of its own in a layer; all experts are one
   // Up to which size DeepSpeed keeps a tensor whole at stage 3, and the parameters of all such tensors.
@@ -77,6 +82,13 @@ struct StateTypes {
   ElementType optimizer = ElementType::fp32;
 };
 [[nodiscard]] StateTypes state_types(const TrainingChoice& training, const FrameworkSwitches& framework);
+
+// states/weights.cpp: parameters in one type, of which `experts` are shared by other ranks than the rest.
+struct SharedBy {
+  std::int64_t ranks = 1, of_experts = 1;
+};
+void add_shared(Contributions& out, Component component, std::string_view name, Params count, Params experts,
+                ElementType type, SharedBy shared);
 
 // states/weights.cpp, states/quantizers.cpp
 void add_weights(Contributions& out, const Inventory& inventory, const TrainingChoice& training,
@@ -119,12 +131,14 @@ void add_host_memory(Contributions& out, const Inventory& inventory, const Train
 // states/optimizers.cpp: what an optimizer keeps and makes for all trained tensors, before ranks share it. Made once
 // for a run; only the ranks change with its size.
 struct OptimizerMemory {
-  Contributions states;       // in GPU memory; paged states are not
-  Contributions whole;        // states that each rank has for itself
-  Contributions temporaries;  // of a step that updates all tensors after backward
+  Contributions states;         // in GPU memory; paged states are not
+  Contributions expert_states;  // of experts, where they are dealt out
+  Contributions whole;          // states that each rank has for itself
+  Contributions temporaries;    // of a step that updates all tensors after backward
 };
 [[nodiscard]] OptimizerMemory optimizer_memory(const Inventory& inventory, const TrainingChoice& training,
-                                               const FrameworkSwitches& framework, const StateTypes& types);
+                                               const FrameworkSwitches& framework, const StateTypes& types,
+                                               bool experts_apart = false);
 void add_optimizer_states(Contributions& out, const OptimizerMemory& memory, const Sharding& sharding);
 void add_optimizer_temporaries(Contributions& out, const OptimizerMemory& memory, const Inventory& inventory,
                                const StateTypes& types, const Sharding& sharding);

@@ -39,10 +39,15 @@ bool heads_divide(const ModelArchitecture& m, Dim tp) {
                        [&](const Mixer& mixer) { return std::visit(SharedBy{tp}, mixer); });
   });
 }
-bool widths_divide(const ModelArchitecture& m, Dim tp, Dim etp) {
+LayoutChoice with(LayoutChoice layout, std::int64_t LayoutChoice::*field, std::int64_t value) {
+  layout.*field = value;
+  return layout;
+}
+bool widths_divide(const ModelArchitecture& m, const LayoutChoice& layout) {
+  const MlpSharedBy evenly{layout.tp, expert_tensor_ranks(layout)};
   return std::all_of(m.groups.begin(), m.groups.end(), [&](const LayerGroup& g) {
     return std::all_of(g.mlps.begin(), g.mlps.end(), [&](const Mlp& mlp) {
-      return std::visit(MlpSharedBy{tp, etp}, mlp);
+      return std::visit(evenly, mlp);
     });
   });
 }
@@ -85,13 +90,14 @@ Problems check_layout(const ModelArchitecture& model, const LayoutChoice& l) {
   check(problems, "tp", LayoutRule::tp_divides_heads, l.tp, kMostRanks,
         [&](Dim tp) { return heads_divide(model, tp); });
   check(problems, "tp", LayoutRule::tp_divides_widths, l.tp, kMostRanks,
-        [&](Dim tp) { return widths_divide(model, tp, l.etp) && divides(tp, model.hidden_size); });
+        [&](Dim tp) { return widths_divide(model, with(l, &LayoutChoice::tp, tp)) && divides(tp, model.hidden_size); });
   check(problems, "pp", LayoutRule::stages_within_layers, l.pp, layers, [&](Dim pp) { return pp * l.vpp <= layers; });
   check(problems, "vpp", LayoutRule::chunks_need_stages, l.vpp, layers, [&](Dim vpp) { return vpp == 1 || l.pp > 1; });
   check(problems, "ep", LayoutRule::ep_divides_experts, l.ep, kMostRanks,
         [&](Dim ep) { return experts_divide(model, ep); });
   const Dim ranks = l.dp * l.cp * l.tp;
-  check(problems, "ep", LayoutRule::ep_divides_ranks, l.ep, ranks, [&](Dim ep) { return ranks % (ep * l.etp) == 0; });
+  check(problems, "ep", LayoutRule::ep_divides_ranks, l.ep, ranks,
+        [&](Dim ep) { return ranks % (ep * expert_tensor_ranks(with(l, &LayoutChoice::ep, ep))) == 0; });
   if (l.sp && l.tp == 1) {
     problems.push_back({ProblemCode::inconsistent, "/layout/sp", {{"field", "layout.sp"}, {"other", "layout.tp"}}});
   }

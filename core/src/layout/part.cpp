@@ -36,7 +36,7 @@ struct Cutter {
   void operator()(ShortConvolution&) const {}  // as wide as the stream: whole on each rank
   void operator()(DenseMlp& m) const { m.intermediate_size = share(m.intermediate_size); }
   void operator()(MoeMlp& m) const {
-    m.intermediate_size = divide_up(m.intermediate_size, layout.etp);
+    m.intermediate_size = divide_up(m.intermediate_size, expert_tensor_ranks(layout));
     m.shared_intermediate_size = share(m.shared_intermediate_size);
     m.expert_ranks = layout.ep;
   }
@@ -79,10 +79,6 @@ ModelArchitecture part_of(const ModelArchitecture& model, const LayoutChoice& la
   cut_vocabulary(part, layout, vocabulary_multiple);
   cut_ends(part, stage);
   return part;
-}
-
-std::int64_t expert_data_ranks(const LayoutChoice& layout) {
-  return std::max<std::int64_t>(layout.dp * layout.cp * layout.tp / (layout.ep * layout.etp), 1);
 }
 
 }  // namespace vramplan

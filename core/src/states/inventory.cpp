@@ -50,10 +50,11 @@ void add_trained(Inventory& n, const TrainedTensor& tensor) {
   n.tensors.push_back(tensor);
 }
 
-void add_adapter_tensor(Inventory& n, Dim rows, Dim columns, std::int64_t count) {
-  const TrainedTensor tensor{.adapter = true, .rows = rows, .columns = columns, .count = count};
+void add_adapter_tensor(Inventory& n, bool expert, Dim rows, Dim columns, std::int64_t count) {
+  const TrainedTensor tensor{.adapter = true, .expert = expert, .rows = rows, .columns = columns, .count = count};
   const Params size(tensor.elements());
   n.adapters += size * count;
+  if (expert) n.expert_adapters += size * count;
   if (size <= n.persistent_size) n.persistent += size * count;
   add_trained(n, tensor);
 }
@@ -80,9 +81,10 @@ bool shares_factors(const ParameterGroup& g, const std::vector<ParameterGroup>& 
 
 void count_adapter(Inventory& n, const ParameterGroup& g, const TrainingChoice& t, std::int64_t tensors,
                    std::int64_t up_rank) {
-  add_adapter_tensor(n, t.lora.rank, g.columns, tensors);
-  add_adapter_tensor(n, g.rows, up_rank, tensors);
-  if (t.method == Method::dora) add_adapter_tensor(n, g.rows, 1, tensors);
+  const bool expert = g.cut == Cut::expert;
+  add_adapter_tensor(n, expert, t.lora.rank, g.columns, tensors);
+  add_adapter_tensor(n, expert, g.rows, up_rank, tensors);
+  if (t.method == Method::dora) add_adapter_tensor(n, expert, g.rows, 1, tensors);
 }
 
 // Adam-mini's head_numel: hidden size squared over the number of heads.
@@ -184,10 +186,12 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
   const bool merges = switches_for(training, {}).merges_expert_adapters;
   for (const ParameterGroup& g : groups) {
     n.total += parameters_of(g);
+    if (g.cut == Cut::expert) n.experts += parameters_of(g);
     n.active += active_parameters_of(g);
     const bool outside = g.layer_group == kOutsideLayers;
     const bool quantized = (g.quantizable && !outside) || (quantizes_head && g.kind == ParameterKind::head);
     (quantized ? n.block_linear : n.leftovers) += parameters_of(g);
+    if (quantized && g.cut == Cut::expert) n.quantized_experts += parameters_of(g);
     if (outside) {
       n.outside_layers += parameters_of(g);
     } else {
@@ -204,10 +208,12 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
     const std::int64_t trained_tensors = saturating_multiply(g.copies, trained_layers_of(g, training, trained));
     if (trained_tensors == 0) continue;
     n.trained_base += parameters_per_copy(g) * trained_tensors;
+    if (g.cut == Cut::expert) n.trained_experts += parameters_per_copy(g) * trained_tensors;
     n.with_gradients = n.trained_base;
     add_trained(n, {.kind = g.kind,
                     .module = g.module,
                     .in_block = !outside,
+                    .expert = g.cut == Cut::expert,
                     .rows = g.rows,
                     .columns = g.columns,
                     .count = trained_tensors});

@@ -164,13 +164,17 @@ bool add_flat_gradients(Contributions& out, const Inventory& n, const StateTypes
 }  // namespace
 
 OptimizerMemory optimizer_memory(const Inventory& n, const TrainingChoice& t, const FrameworkSwitches& framework,
-                                 const StateTypes& types) {
+                                 const StateTypes& types, bool experts_apart) {
   const Setting setting{n, t.optimizer, framework, types};
   const Rules rules = rules_of(t.optimizer.name);
   OptimizerMemory memory;
   Sum sum;
-  for (const TrainedTensor& tensor : n.tensors) sum.add(rules.states(tensor, setting), tensor.count);
+  Sum of_experts;
+  for (const TrainedTensor& tensor : n.tensors) {
+    (experts_apart && tensor.expert ? of_experts : sum).add(rules.states(tensor, setting), tensor.count);
+  }
   sum.write(memory.states, Component::optimizer_states);
+  of_experts.write(memory.expert_states, Component::optimizer_states);
   add_code_maps(memory.whole, setting, rules);
   if (!updates_in_backward(t.optimizer)) write_temporaries(memory.temporaries, setting, rules);
   return memory;
@@ -179,6 +183,7 @@ OptimizerMemory optimizer_memory(const Inventory& n, const TrainingChoice& t, co
 void add_optimizer_states(Contributions& out, const OptimizerMemory& memory, const Sharding& sharding) {
   if (sharding.host_states) return;
   add_shared(out, memory.states, sharding.optimizer);
+  add_shared(out, memory.expert_states, sharding.experts.optimizer);
   add_shared(out, memory.whole, 1);
 }
 

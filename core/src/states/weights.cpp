@@ -2,33 +2,48 @@
 #include "vramplan/states.hpp"
 
 namespace vramplan {
-namespace {
 
-void store(Contributions& out, Component component, std::string_view name, Params count, ElementType type,
-           std::int64_t ranks) {
-  if (count.value > 0) out.add({component, bytes_per_element(type), {{name, count.value}}, ranks});
+void add_shared(Contributions& out, Component component, std::string_view name, Params count, Params experts,
+                ElementType type, SharedBy shared) {
+  const auto store = [&](std::string_view called, Params stored, std::int64_t ranks) {
+    if (stored.value > 0) out.add({component, bytes_per_element(type), {{called, stored.value}}, ranks});
+  };
+  if (shared.ranks == shared.of_experts) experts = Params(0);
+  store(name, count - experts, shared.ranks);
+  store("P_expert", experts, shared.of_experts);
 }
 
+namespace {
+
+// Expert weights of which none are dealt out have no name of their own.
+constexpr Params kNone{0};
+
 // The base model without what is trained of it.
-void add_frozen(Contributions& out, const Inventory& n, Params trained, const StateTypes& types, std::int64_t ranks) {
+void add_frozen(Contributions& out, const Inventory& n, Params trained, Params trained_experts, const StateTypes& types,
+                SharedBy shared) {
   if (!is_quantized(types.base)) {
-    store(out, Component::frozen_weights, "P_frozen", n.total - trained, types.weights, ranks);
+    add_shared(out, Component::frozen_weights, "P_frozen", n.total - trained, n.experts - trained_experts,
+               types.weights, shared);
     return;
   }
   const BlockFormat format = storage_of(types.base);
-  out.add({Component::frozen_weights,
-           1,
-           {{"P_linear", divide_up(saturating_multiply(n.block_linear.value, format.bytes), format.elements)}},
-           ranks});
-  store(out, Component::frozen_weights, "P_other", n.leftovers, types.leftovers, ranks);
+  const auto packed = [&](std::string_view name, Params count, std::int64_t ranks) {
+    const std::int64_t bytes = divide_up(saturating_multiply(count.value, format.bytes), format.elements);
+    if (bytes > 0) out.add({Component::frozen_weights, 1, {{name, bytes}}, ranks});
+  };
+  const Params experts = shared.ranks == shared.of_experts ? kNone : n.quantized_experts;
+  packed("P_linear", n.block_linear - experts, shared.ranks);
+  packed("P_expert", experts, shared.of_experts);
+  add_shared(out, Component::frozen_weights, "P_other", n.leftovers, n.experts - n.quantized_experts, types.leftovers,
+             shared);
 }
 
 // It has the shape and the type of what it averages (EMAModel of Diffusers; AveragedModel of torch.optim.swa_utils
 // copies frozen weights too).
-void add_moving_average(Contributions& out, const Inventory& n, const StateTypes& types, std::int64_t ranks) {
-  store(out, Component::weights, "P_ema", n.trained_base, types.weights, ranks);
-  store(out, Component::weights, "P_ema", n.copies, types.leftovers, ranks);
-  store(out, Component::adapters, "P_ema", n.adapters, types.adapters, ranks);
+void add_moving_average(Contributions& out, const Inventory& n, const StateTypes& types, SharedBy shared) {
+  add_shared(out, Component::weights, "P_ema", n.trained_base, n.trained_experts, types.weights, shared);
+  add_shared(out, Component::weights, "P_ema", n.copies, kNone, types.leftovers, shared);
+  add_shared(out, Component::adapters, "P_ema", n.adapters, n.expert_adapters, types.adapters, shared);
 }
 
 // GPTQ's scales and zeros, and LLM.int8's, are tensors of the module.
@@ -40,30 +55,30 @@ bool shares_constants(WeightFormat base) {
 
 void add_weights(Contributions& out, const Inventory& n, const TrainingChoice& training, const StateTypes& types,
                  const Sharding& sharding) {
-  const std::int64_t ranks = sharding.weights;
+  const SharedBy shared{sharding.weights, sharding.experts.weights};
   // A 4-bit module keeps its constants beside its weight, as no parameter of its own (bitsandbytes/nn/modules.py,
   // Params4bit.quant_state): sharding and offload pass them by.
   if (is_quantized(types.base)) {
-    add_quantization_constants(out, n, types.base, shares_constants(types.base) ? ranks : 1);
+    add_quantization_constants(out, n, types.base, shares_constants(types.base) ? shared.ranks : 1);
   }
   if (sharding.host_weights) return;
-  if (training.ema) add_moving_average(out, n, types, ranks);
+  if (training.ema) add_moving_average(out, n, types, shared);
   if (trains_all_weights(training.method)) {
-    store(out, Component::weights, "P", n.total, types.weights, ranks);
+    add_shared(out, Component::weights, "P", n.total, n.experts, types.weights, shared);
     return;
   }
-  add_frozen(out, n, n.trained_base, types, ranks);
-  store(out, Component::weights, "P_trained", n.trained_base, types.weights, ranks);
-  store(out, Component::weights, "P_copy", n.copies, types.leftovers, ranks);
-  store(out, Component::adapters, "P_adapter", n.adapters, types.adapters, ranks);
+  add_frozen(out, n, n.trained_base, n.trained_experts, types, shared);
+  add_shared(out, Component::weights, "P_trained", n.trained_base, n.trained_experts, types.weights, shared);
+  add_shared(out, Component::weights, "P_copy", n.copies, kNone, types.leftovers, shared);
+  add_shared(out, Component::adapters, "P_adapter", n.adapters, n.expert_adapters, types.adapters, shared);
 }
 
 void add_reference_weights(Contributions& out, const Inventory& n, const StateTypes& types, const Sharding& sharding) {
-  const std::int64_t ranks = sharding.weights;
+  const SharedBy shared{sharding.weights, sharding.experts.weights};
   if (is_quantized(types.base)) {
-    add_quantization_constants(out, n, types.base, shares_constants(types.base) ? ranks : 1);
+    add_quantization_constants(out, n, types.base, shares_constants(types.base) ? shared.ranks : 1);
   }
-  if (!sharding.host_weights) add_frozen(out, n, Params(0), types, ranks);
+  if (!sharding.host_weights) add_frozen(out, n, kNone, kNone, types, shared);
 }
 
 // The fused optimizers of Apex and TransformerEngine keep an FP32 copy of 16-bit weights, as Megatron does. DeepSpeed
@@ -72,14 +87,14 @@ void add_master_weights(Contributions& out, const Inventory& n, const TrainingCh
                         const Sharding& sharding) {
   if (!training.optimizer.master_weights || sharding.host_states) return;
   const bool clones = sharding.engine == Engine::deepspeed && sharding.stage > 0;
-  const auto copied = [&](std::string_view name, Params count, ElementType type) {
-    if ((bytes_per_element(type) != 2 && !clones) || count.value == 0) return;
-    out.add(
-        {Component::master_weights, bytes_per_element(ElementType::fp32), {{name, count.value}}, sharding.optimizer});
+  const SharedBy shared{sharding.optimizer, sharding.experts.optimizer};
+  const auto copied = [&](std::string_view name, Params count, Params experts, ElementType type) {
+    if (bytes_per_element(type) != 2 && !clones) return;
+    add_shared(out, Component::master_weights, name, count, experts, ElementType::fp32, shared);
   };
-  copied("P_trained", n.trained_base, types.weights);
-  copied("P_adapter", n.adapters, types.adapters);
-  copied("P_copy", n.copies, types.leftovers);
+  copied("P_trained", n.trained_base, n.trained_experts, types.weights);
+  copied("P_adapter", n.adapters, n.expert_adapters, types.adapters);
+  copied("P_copy", n.copies, kNone, types.leftovers);
 }
 
 }  // namespace vramplan

@@ -1,0 +1,201 @@
+// What one rank of a layout holds, against shapes and schedules worked out by hand.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "support/steps.hpp"
+#include "vramplan/layout.hpp"
+
+using namespace vramplan;
+
+namespace {
+
+const ModelArchitecture& llama() { return support::model_of("meta-llama/Llama-3.1-8B"); }
+const ModelArchitecture& mixtral() { return support::model_of("mistralai/Mixtral-8x7B-v0.1"); }
+
+LayoutChoice layout(std::int64_t tp, std::int64_t pp = 1, std::int64_t vpp = 1) {
+  LayoutChoice l;
+  l.tp = tp;
+  l.pp = pp;
+  l.vpp = vpp;
+  return l;
+}
+
+std::int64_t parameters(const ModelArchitecture& model, const LayoutChoice& l, std::int64_t stage) {
+  return total_parameters(parameter_groups(part_of(model, l, stage_of(model, l, 64, stage), 1))).value;
+}
+
+// Of Llama 3.1 8B: the table, and of a layer the matrices and the norms.
+constexpr std::int64_t kTable = 128256LL * 4096;
+constexpr std::int64_t kMatrices = 2LL * 4096 * 4096 + 2LL * 1024 * 4096 + 3LL * 14336 * 4096;
+constexpr std::int64_t kNorms = 2LL * 4096;
+
+std::int64_t argument(const Problem& problem, std::string_view name) {
+  for (const ProblemArgument& a : problem.arguments) {
+    if (a.name == name) return std::get<std::int64_t>(a.value);
+  }
+  return -1;
+}
+
+}  // namespace
+
+TEST_CASE("tensor parallelism deals out matrices and vocabulary, and leaves norms whole") {
+  CHECK(parameters(llama(), layout(8), 0) == 2 * kTable / 8 + 32 * (kMatrices / 8 + kNorms) + 4096);
+  // More ranks than key heads: each holds one whole key head.
+  constexpr std::int64_t kKeys = 2LL * 1024 * 4096;
+  CHECK(parameters(llama(), layout(16), 0) ==
+        2 * kTable / 16 + 32 * ((kMatrices - kKeys) / 16 + kKeys / 8 + kNorms) + 4096);
+}
+
+TEST_CASE("a pipeline cuts the stack; the ends hold embedding and head") {
+  const LayoutChoice l = layout(1, 4);
+  const std::int64_t eight = 8 * (kMatrices + kNorms);
+  CHECK(parameters(llama(), l, 0) == kTable + eight);
+  CHECK(parameters(llama(), l, 1) == eight);
+  CHECK(parameters(llama(), l, 3) == eight + kTable + 4096);
+  // 32 layers in 5 stages: two more, behind the first stage.
+  const LayoutChoice uneven = layout(1, 5);
+  const std::vector<Dim> expected{6, 7, 7, 6, 6};
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    CHECK(stage_of(llama(), uneven, 8, static_cast<std::int64_t>(i)).held == std::vector<Dim>{expected[i]});
+  }
+}
+
+TEST_CASE("a table that is embedding and head is on the first and on the last stage") {
+  const ModelArchitecture& tied = support::model_of("meta-llama/Llama-3.2-1B");
+  const std::int64_t table = 128256LL * 2048;
+  const std::int64_t whole = total_parameters(parameter_groups(tied)).value;
+  CHECK(parameters(tied, layout(1, 2), 0) + parameters(tied, layout(1, 2), 1) == whole + table);
+}
+
+TEST_CASE("expert parallelism deals out experts, not the router") {
+  LayoutChoice l = layout(1);
+  l.ep = 4;
+  constexpr std::int64_t kExpert = 3LL * 14336 * 4096;
+  const std::int64_t whole = total_parameters(parameter_groups(mixtral())).value;
+  CHECK(parameters(mixtral(), l, 0) == whole - 32 * 6 * kExpert);
+  // Experts dealt out are not cut by tp, unless etp says so.
+  l.tp = 2;
+  l.dp = 2;
+  const std::int64_t uncut = parameters(mixtral(), l, 0);
+  l.etp = 2;
+  CHECK(uncut - parameters(mixtral(), l, 0) == 32 * 2 * kExpert / 2);
+}
+
+TEST_CASE("1F1B: stage i of p has p - i micro-batches in flight, of which the newest runs") {
+  const LayoutChoice l = layout(1, 4);
+  for (std::int64_t i = 0; i < 4; ++i) {
+    const Stage stage = stage_of(llama(), l, 64, i);
+    CHECK(stage.walked == std::vector<Dim>{8});
+    CHECK(stage.waiting == std::vector<Dim>{8 * (4 - i - 1)});
+  }
+  CHECK(stage_of(llama(), l, 2, 0).waiting == std::vector<Dim>{8});  // no more than there are
+  CHECK(stage_of(llama(), l, 64, 0).embeddings_waiting == 3);
+}
+
+TEST_CASE("interleaved: 2 (p - i - 1) + (v - 1) p + 1 chunks are in flight") {
+  const LayoutChoice l = layout(1, 4, 2);
+  // Chunks of 4 layers. Stage 0: 2 x 3 + 4 + 1 = 11 forwards: 4 of chunk 0, 4 of chunk 1, 3 of chunk 0 again.
+  const Stage first = stage_of(llama(), l, 64, 0);
+  CHECK(first.held == std::vector<Dim>{8});
+  CHECK(first.walked == std::vector<Dim>{4});
+  CHECK(first.waiting == std::vector<Dim>{10 * 4});
+  CHECK(first.embeddings_waiting == 6);
+  const Stage last = stage_of(llama(), l, 64, 3);  // 0 + 4 + 1
+  CHECK(last.waiting == std::vector<Dim>{4 * 4});
+}
+
+TEST_CASE("every layer is on one stage, whatever the cut") {
+  for (const char* id : {"meta-llama/Llama-3.1-8B", "deepseek-ai/DeepSeek-V3", "google/gemma-2-9b"}) {
+    const ModelArchitecture& model = support::model_of(id);
+    for (std::int64_t pp = 1; pp <= 8; ++pp) {
+      for (std::int64_t vpp = 1; vpp <= (pp > 1 ? 3 : 1); ++vpp) {
+        std::vector<Dim> sum(model.groups.size());
+        for (std::int64_t i = 0; i < pp; ++i) {
+          const std::vector<Dim> held = stage_of(model, layout(1, pp, vpp), 64, i).held;
+          std::transform(sum.begin(), sum.end(), held.begin(), sum.begin(), std::plus<>());
+        }
+        for (std::size_t g = 0; g < sum.size(); ++g) CHECK(sum[g] == model.groups[g].count);
+      }
+    }
+  }
+}
+
+TEST_CASE("the rest of a rank's numbers follow: symbols of widths, tokens of a sequence") {
+  TrainingChoice t;
+  t.method = Method::full;
+  LayoutChoice l = layout(4);
+  l.cp = 2;
+  l.sp = true;
+  const Step step(prepare(llama(), resolve_defaults({ModelById{}, t, {}, l}).training, l, Bytes(0)));
+  const SymbolTable& symbols = step.stacks().front().block.symbols;
+  CHECK(symbols[Symbol::s] == 1024);
+  CHECK(symbols[Symbol::w] == 2048);
+  CHECK(symbols[Symbol::h] == 4096);
+  CHECK(symbols[Symbol::hp] == 1024);
+  CHECK(symbols[Symbol::f] == 14336 / 4);
+  CHECK(symbols[Symbol::a] == 8);
+  CHECK(symbols[Symbol::ak] == 2);
+}
+
+TEST_CASE("micro-batches that wait keep what one keeps, times as many") {
+  TrainingChoice t;
+  t.method = Method::full;
+  t.recompute = Recompute::none;
+  t.global_batch = 16;
+  const LayoutChoice l = layout(1, 4);
+  const TrainingChoice resolved = resolve_defaults({ModelById{}, t, {}, l}).training;
+  const Step first(prepare(llama(), resolved, l, Bytes(0), 0));
+  const Step third(prepare(llama(), resolved, l, Bytes(0), 2));
+  const WalkedGraph& block = first.stacks().front().block;
+  const Event event{EventKind::backward_block, 7};
+  // Two micro-batches of 8 layers more, and of the first stage what the embedding keeps of all four.
+  const std::int64_t kept = 2 * 8 * block.saved.value;
+  CHECK(third.stacks().front().block.saved == block.saved);
+  const std::int64_t difference = first.live(event).value - third.live(event).value;
+  CHECK(difference >= kept);
+  CHECK((difference - kept) % 2 == 0);
+}
+
+TEST_CASE("experts that are dealt out are shared by the ranks that hold the same ones") {
+  TrainingChoice t;
+  t.method = Method::full;
+  t.precision = Precision::bf16;
+  LayoutChoice l = layout(1);
+  l.dp = 8;
+  l.ep = 4;
+  l.zero = 1;
+  const Step step(prepare(mixtral(), resolve_defaults({ModelById{}, t, {}, l}).training, l, Bytes(0)));
+  const std::int64_t experts = 32 * 2 * 3LL * 14336 * 4096;  // two of eight a layer
+  const std::int64_t rest = total_parameters(parameter_groups(mixtral())).value - 4 * experts;
+  // Two states of two bytes: the rest over eight ranks, the experts over two.
+  CHECK(support::held(step, Component::optimizer_states, EventKind::steady) == 4 * (rest / 8 + experts / 2));
+  CHECK(support::held(step, Component::weights, EventKind::steady) == 2 * (rest + experts));
+}
+
+TEST_CASE("layouts that do not suit the model: the rule, and the nearest legal values") {
+  LayoutChoice l = layout(6);
+  Problems problems = check_layout(llama(), l);
+  REQUIRE(problems.size() == 2);  // heads and widths
+  CHECK(problems[0].pointer == "/layout/tp");
+  CHECK(argument(problems[0], "below") == 4);
+  CHECK(argument(problems[0], "above") == 8);
+  problems = check_layout(llama(), layout(1, 40));
+  REQUIRE(problems.size() == 1);
+  CHECK(problems[0].pointer == "/layout/pp");
+  CHECK(argument(problems[0], "below") == 32);
+  l = layout(1);
+  l.ep = 3;
+  l.dp = 12;
+  problems = check_layout(mixtral(), l);
+  REQUIRE(problems.size() == 1);
+  CHECK(argument(problems[0], "below") == 2);
+  CHECK(argument(problems[0], "above") == 4);
+  CHECK(check_layout(llama(), l).size() == 1);  // no experts at all
+  CHECK(check_layout(llama(), layout(1, 1, 2)).at(0).pointer == "/layout/vpp");
+  l = layout(1);
+  l.sp = true;
+  CHECK(check_layout(llama(), l).at(0).pointer == "/layout/sp");
+  CHECK(check_layout(llama(), layout(8, 4, 2)).empty());
+}
