@@ -33,7 +33,6 @@ Choice one_of(std::string_view pointer, std::optional<Enum> value, std::initiali
 Choice only_off(std::string_view pointer, bool value) {
   return {pointer, std::string(value ? "true" : "false"), !value};
 }
-Choice only_one(std::string_view pointer, std::int64_t value) { return {pointer, value, value == 1}; }
 
 bool trains_whole_weights(Method method) { return trains_all_weights(method) || method == Method::freeze; }
 
@@ -196,10 +195,21 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
   };
 }
 
-std::vector<Choice> layout_choices(const LayoutChoice& layout) {
+std::vector<Choice> layout_choices(FrameworkId framework, const LayoutChoice& layout) {
+  const Parallelism has = parallelism_of(framework);
+  const auto ranks = [](std::string_view pointer, std::int64_t value, bool supported) {
+    return Choice{pointer, value, supported || value == 1};
+  };
+  Choice sp = only_off("/layout/sp", layout.sp);
+  sp.supported = sp.supported || has.tensor;
   return {
-      only_one("/layout/tp", layout.tp),   only_off("/layout/sp", layout.sp), only_one("/layout/pp", layout.pp),
-      only_one("/layout/vpp", layout.vpp), only_one("/layout/cp", layout.cp), only_one("/layout/ep", layout.ep),
+      ranks("/layout/tp", layout.tp, has.tensor),
+      sp,
+      ranks("/layout/pp", layout.pp, has.pipeline),
+      ranks("/layout/vpp", layout.vpp, has.pipeline),
+      ranks("/layout/cp", layout.cp, has.context),
+      ranks("/layout/ep", layout.ep, has.expert),
+      {"/layout/zero", layout.zero, (has.stages >> static_cast<unsigned>(layout.zero) & 1U) != 0},
   };
 }
 
@@ -452,7 +462,7 @@ StateFormat default_states(const TrainingChoice& t, WeightFormat base) {
 Problems check_request(const PlanRequest& request) {
   Problems problems;
   refuse_unsupported(training_choices(request.training), problems);
-  if (request.layout) refuse_unsupported(layout_choices(*request.layout), problems);
+  if (request.layout) refuse_unsupported(layout_choices(request.training.framework, *request.layout), problems);
   check_base_weights(request.training, problems);
   check_trainable_layers(request.training, problems);
   check_fsdp(request, problems);

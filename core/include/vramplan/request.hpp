@@ -62,6 +62,17 @@ enum class SavedModule : std::uint8_t { embedding, head };
          f == FrameworkId::deepspeed;
 }
 
+// The kinds of parallelism that a framework has beside data parallelism, and the stages of ZeRO (a bit each).
+struct Parallelism {
+  bool tensor = false, pipeline = false, context = false, expert = false;
+  unsigned stages = 0b1111;
+};
+[[nodiscard]] constexpr Parallelism parallelism_of(FrameworkId f) {
+  if (f == FrameworkId::megatron) return {true, true, true, true, 0b0011};
+  if (f == FrameworkId::torchtitan) return {true, true, true, true, 0b1101};
+  return {};
+}
+
 // Names, in order of the enumerators; used by the reader, the report and `catalogue()`.
 template <class Enum>
 struct EnumNames;  // specialised in enum_names.hpp
