@@ -353,7 +353,9 @@ TEST_CASE("the contract's values that are not modelled are known and refused by 
   for (const Row& row : rows) {
     CAPTURE(row.pointer);
     CAPTURE(row.value.dump());
-    const Problem problem = problem_of(with(row.pointer, row.value));
+    Json request = with(row.pointer, row.value);
+    if (row.pointer == std::string_view("/training/framework")) request.erase("layout");  // each has stages of its own
+    const Problem problem = problem_of(request);
     CHECK(problem.code == ProblemCode::not_supported);
     CHECK(problem.pointer == row.pointer);
     CHECK(argument(problem, "field") == std::string(row.pointer).substr(std::string(row.pointer).rfind('/') + 1));
