@@ -144,13 +144,15 @@ ComponentRow row_of(Component component, const std::vector<Contribution>& all) {
 
 const Step& Evaluator::step(const LayoutChoice& layout, BatchSize batch, Bytes cublas_workspace, std::int64_t stage) {
   const Form form = form_of(*model_, training_, layout, batch, stage);
-  const auto known = std::find_if(steps_.begin(), steps_.end(), [&](const auto& s) { return s.first == form; });
-  if (known != steps_.end()) {
+  constexpr std::size_t kRemembered = 64;
+  const auto known = std::find_if(steps_.rbegin(), steps_.rend(), [&](const auto& s) { return s.first == form; });
+  if (known != steps_.rend()) {
     known->second.resize(layout, batch, cublas_workspace);
     return known->second;
   }
   training_.micro_batch = batch.micro_batch;
   training_.sequence_length = batch.sequence_length;
+  if (steps_.size() == kRemembered) steps_.pop_front();
   return steps_.emplace_back(form, Step(prepare(*model_, training_, layout, cublas_workspace, stage))).second;
 }
 

@@ -2,6 +2,7 @@
 // nvidia-smi shows), each with an interval.
 #pragma once
 
+#include <deque>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,7 +47,7 @@ class Evaluator {
  private:
   const ModelArchitecture* model_;
   TrainingChoice training_;
-  std::vector<std::pair<Form, Step>> steps_;
+  std::deque<std::pair<Form, Step>> steps_;  // of the forms met last
 };
 
 // How sure a number is: by definition, by a model of a kernel or framework, or by measurement.
