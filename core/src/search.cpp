@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <tuple>
 
 #include "vramplan/device.hpp"
@@ -16,8 +17,58 @@ constexpr std::int64_t kMostMicroBatch = 64;  // where no global batch limits it
 
 bool divides(std::int64_t n, std::int64_t of) { return n > 0 && of % n == 0; }
 
-// The fastest first: what is slower than enough good ones is not walked.
 constexpr std::array kRecomputes{Recompute::none, Recompute::selective, Recompute::full};
+
+// A micro-batch and recomputation of a layout. Larger micro-batches need more, as long as gradients of earlier passes
+// are there in both cases or in neither: these are a chain, named after its first.
+struct Candidate {
+  FoundLayout found;
+  std::size_t chain = 0;
+  bool evaluated = false;
+};
+
+// What a rank holds at the least when the optimizer runs: weights, gradients and states of its mean share, of which no
+// cut makes less. Doubles: a bound need not be exact, and is taken a thousandth low.
+class LeastStates {
+ public:
+  LeastStates(const ModelArchitecture& model, const TrainingChoice& training) {
+    const Step step(prepare(model, training, LayoutChoice{}, Bytes(0)));
+    for (const Contribution& c : step.contributions({EventKind::optimizer_step})) {
+      if (double* sum = sum_of(c.component)) *sum += static_cast<double>(c.bytes().value);
+    }
+    const Inventory& n = step.run().inventory;
+    experts_ = n.total.value > 0 ? static_cast<double>(n.experts.value) / static_cast<double>(n.total.value) : 0;
+  }
+
+  [[nodiscard]] Bytes at(const TrainingChoice& training, const LayoutChoice& layout) const {
+    const Sharding s = sharding_of(training, layout);
+    const double dense = share(s) / static_cast<double>(layout.tp);
+    const double experts = share(s.experts) / static_cast<double>(layout.ep * expert_tensor_ranks(layout));
+    constexpr double kSlack = 0.999;
+    return Bytes(static_cast<std::int64_t>(kSlack * ((1 - experts_) * dense + experts_ * experts) /
+                                           static_cast<double>(layout.pp)));
+  }
+
+ private:
+  double* sum_of(Component c) {
+    switch (c) {
+      case Component::weights:
+      case Component::frozen_weights: return &weights_;
+      case Component::gradients: return &gradients_;
+      case Component::master_weights:
+      case Component::optimizer_states: return &states_;
+      default: return nullptr;
+    }
+  }
+  template <class Shares>
+  [[nodiscard]] double share(const Shares& s) const {
+    return weights_ / static_cast<double>(s.weights) + gradients_ / static_cast<double>(s.gradients) +
+           states_ / static_cast<double>(s.optimizer);
+  }
+
+  double weights_ = 0, gradients_ = 0, states_ = 0;
+  double experts_ = 0;  // of all parameters
+};
 
 class Search {
  public:
@@ -29,7 +80,8 @@ class Search {
         usable_(usable_bytes(gpu)),
         space_(space),
         speed_(speed),
-        has_(parallelism_of(training.framework)) {
+        has_(parallelism_of(training.framework)),
+        least_states_(model, training) {
     for (const Recompute recompute : kRecomputes) evaluators_.emplace_back(model, with(training, recompute));
   }
 
@@ -42,7 +94,9 @@ class Search {
       if (!check_layout(model_, layout).empty()) return;
       each_stage(layout);
     });
-    if (result_.best.empty() && least_) result_.best.push_back(*least_);
+    result_.layouts = static_cast<std::int64_t>(candidates_.size());
+    choose();
+    if (result_.best.empty()) keep_least();
     return std::move(result_);
   }
 
@@ -130,28 +184,27 @@ class Search {
     return divides(layout.pp, passes) && passes > 0;
   }
 
-  // Larger micro-batches need more, as long as gradients of earlier passes are there in both cases or in neither.
   void each_batch(const LayoutChoice& layout) {
-    std::array<bool, kRecomputes.size()> failed{};
     const std::int64_t first = space_.micro_batches ? 1 : training_.micro_batch;
     const std::int64_t last = space_.micro_batches ? training_.global_batch.value_or(kMostMicroBatch) : first;
-    for (std::int64_t b = first; b <= last; b *= 2) {
-      if (!takes_batch(layout, b)) break;
+    std::array<std::size_t, kRecomputes.size()> chains{};
+    bool accumulated = false;
+    for (std::int64_t b = first; b <= last && takes_batch(layout, b); b *= 2) {
       if (!fills_rounds(layout, b)) continue;
       const bool accumulates = training_.global_batch && *training_.global_batch > b * layout.dp;
-      if (!accumulates) failed.fill(false);
-      each_recompute(layout, b, failed);
+      const bool starts = accumulates != accumulated || b == first;
+      accumulated = accumulates;
+      for (std::size_t i = 0; i < kRecomputes.size(); ++i) {
+        if (!allowed(kRecomputes[i])) continue;
+        if (starts || chains[i] == 0) chains[i] = candidates_.size() + 1;
+        add(layout, b, i, chains[i] - 1);
+      }
     }
   }
 
-  // Each kind for itself: where gradients or logits are the peak, computing again can need more.
-  void each_recompute(const LayoutChoice& layout, std::int64_t micro_batch, std::array<bool, 3>& failed) {
-    for (std::size_t i = 0; i < kRecomputes.size(); ++i) {
-      if (!allowed(kRecomputes[i])) continue;
-      ++result_.layouts;
-      if (space_.cuts && failed[i]) continue;
-      failed[i] = consider(layout, micro_batch, i) == Verdict::does_not_fit;
-    }
+  void add(const LayoutChoice& layout, std::int64_t micro_batch, std::size_t recompute, std::size_t chain) {
+    const double speed = speed_ ? speed_(layout, micro_batch, kRecomputes[recompute]) : 0;
+    candidates_.push_back({{layout, micro_batch, kRecomputes[recompute], {}, Verdict::comfortable, speed}, chain});
   }
 
   bool allowed(Recompute recompute) const {
@@ -161,27 +214,55 @@ class Search {
     return recompute != Recompute::selective || selective;
   }
 
-  // Speed costs less than memory: what is slower than enough comfortable ones is not walked.
-  Verdict consider(const LayoutChoice& layout, std::int64_t micro_batch, std::size_t recompute) {
-    FoundLayout found{layout, micro_batch, kRecomputes[recompute], {}, Verdict::comfortable, 0};
-    found.tokens_per_second = speed_ ? speed_(layout, micro_batch, found.recompute) : 0;
-    const bool full = result_.best.size() == space_.kept;
-    if (space_.cuts && full && better(result_.best.back(), found)) return Verdict::unknown;
-    ++result_.evaluated;
-    found.device = evaluators_[recompute](layout, {micro_batch, training_.sequence_length}, &gpu_).device;
-    found.verdict = judge(found.device, usable_).verdict;
-    if (found.verdict == Verdict::does_not_fit) {
-      if (!least_ || needs_less(found, *least_)) least_ = found;
-    } else if (!full || better(found, result_.best.back())) {
-      insert(found, full);
+  // In the order of speed, which costs less to know than memory, until enough are comfortable: the rest is slower.
+  void choose() {
+    std::vector<std::size_t> order(candidates_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return better(candidates_[a].found, candidates_[b].found); });
+    std::size_t comfortable = 0;
+    for (const std::size_t i : order) {
+      if (space_.cuts && comfortable == space_.kept) break;
+      if (space_.cuts && cannot_fit(candidates_[i])) continue;
+      const FoundLayout& found = evaluated(i);
+      if (found.verdict == Verdict::does_not_fit) continue;
+      if (found.verdict == Verdict::comfortable) ++comfortable;
+      keep(found);
     }
-    return found.verdict;
   }
 
-  void insert(const FoundLayout& found, bool full) {
-    if (full) result_.best.pop_back();
+  bool cannot_fit(const Candidate& c) {
+    if (usable_.value == 0) return false;
+    if (least_states_.at(training_, c.found.layout) > usable_) return true;
+    return evaluated(c.chain).verdict == Verdict::does_not_fit;
+  }
+
+  // Where none fits: the first of a chain needs the least of it.
+  void keep_least() {
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      if (candidates_[i].chain == i) (void)evaluated(i);
+    }
+    if (least_) result_.best.push_back(*least_);
+  }
+
+  const FoundLayout& evaluated(std::size_t i) {
+    Candidate& c = candidates_[i];
+    if (c.evaluated) return c.found;
+    c.evaluated = true;
+    ++result_.evaluated;
+    FoundLayout& f = c.found;
+    Evaluator& evaluate = evaluators_[static_cast<std::size_t>(
+        std::find(kRecomputes.begin(), kRecomputes.end(), f.recompute) - kRecomputes.begin())];
+    f.device = evaluate(f.layout, {f.micro_batch, training_.sequence_length}, &gpu_).device;
+    f.verdict = judge(f.device, usable_).verdict;
+    if (f.verdict == Verdict::does_not_fit && (!least_ || needs_less(f, *least_))) least_ = f;
+    return f;
+  }
+
+  void keep(const FoundLayout& found) {
     const auto at = std::upper_bound(result_.best.begin(), result_.best.end(), found, better);
     result_.best.insert(at, found);
+    if (result_.best.size() > space_.kept) result_.best.pop_back();
   }
 
   static auto simplicity(const FoundLayout& f) {
@@ -209,7 +290,9 @@ class Search {
   const TokensPerSecond& speed_;
   Parallelism has_;
   std::vector<Evaluator> evaluators_;  // one for each kind of recomputation
-  std::optional<FoundLayout> least_;   // of what does not fit
+  LeastStates least_states_;
+  std::vector<Candidate> candidates_;
+  std::optional<FoundLayout> least_;  // of what does not fit
   SearchResult result_;
 };
 

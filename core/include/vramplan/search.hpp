@@ -37,7 +37,8 @@ struct FoundLayout {
 };
 
 struct SearchResult {
-  // Best verdict first, then fastest, then simplest; where none fits, the one that needs the least.
+  // Best verdict first, then fastest, then simplest; where none fits, the one that needs the least. Empty: no layout
+  // takes the global batch.
   std::vector<FoundLayout> best;
   std::int64_t layouts = 0;    // with their micro-batches and recomputation
   std::int64_t evaluated = 0;  // of them, memory; the others were cut
