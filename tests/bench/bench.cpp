@@ -17,6 +17,7 @@
 #include "catalogue.hpp"
 #include "vramplan/memory.hpp"
 #include "vramplan/planner.hpp"
+#include "vramplan/search.hpp"
 
 using namespace vramplan;
 
@@ -88,6 +89,34 @@ Figure evaluate_figure(double least, std::string_view id, Method method) {
   return {"evaluate " + std::string(id) + " " + std::string(name_of(method)), seconds_per_call(least, call)};
 }
 
+// All layouts of so many GPUs for a full training, with their micro-batches and recomputation, ranked by a speed that
+// costs nothing: one ranked layout.
+Figure search_figure(double least, std::string_view id, FrameworkId framework, std::int64_t gpus) {
+  const std::string name = "search " + std::string(id) + " " + std::string(name_of(framework)) + " " +
+                           std::to_string(gpus) + " GPUs, a layout";
+  const ModelCard* card = find_model(shipped_catalogue(), id);
+  const Gpu* gpu = find_gpu(shipped_catalogue(), "h100-sxm-80gb");
+  if (card == nullptr || gpu == nullptr) return {name + ": no such model", 0};
+  PlanRequest request;
+  request.training.method = Method::full;
+  request.training.framework = framework;
+  request.training.sequence_length = 8192;
+  request.training.global_batch = gpus;
+  const TrainingChoice training = resolve_defaults(request).training;
+  const SearchSpace space{.gpus = gpus, .micro_batches = true, .recomputation = true};
+  const TokensPerSecond speed = [](const LayoutChoice& l, std::int64_t micro_batch, Recompute recompute) {
+    return static_cast<double>(micro_batch) / static_cast<double>(l.tp + l.pp + l.cp + l.ep) /
+           static_cast<double>(recompute == Recompute::full ? 4 : 3);
+  };
+  std::int64_t layouts = 1;
+  const double all = seconds_per_call(least, [&] {
+    const SearchResult found = search_layouts(card->architecture, training, *gpu, space, speed);
+    layouts = std::max<std::int64_t>(found.layouts, 1);
+    seen += found.evaluated;
+  });
+  return {name, all / static_cast<double>(layouts)};
+}
+
 std::vector<Figure> measure(double least, bool plans) {
   std::vector<Figure> figures;
   for (const std::string_view name : kRequests) {
@@ -96,6 +125,9 @@ std::vector<Figure> measure(double least, bool plans) {
   for (const Method method : {Method::full, Method::lora}) {
     figures.push_back(evaluate_figure(least, "meta-llama/Llama-3.1-8B", method));
   }
+  figures.push_back(search_figure(least, "meta-llama/Llama-3.1-8B", FrameworkId::transformers, 8));
+  figures.push_back(search_figure(least, "meta-llama/Llama-3.1-405B", FrameworkId::megatron, 1024));
+  figures.push_back(search_figure(least, "deepseek-ai/DeepSeek-V3", FrameworkId::megatron, 1024));
   return figures;
 }
 
