@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "launch.hpp"
 #include "vramplan/enum_names.hpp"
 
 namespace vramplan {
@@ -347,6 +348,8 @@ OrderedJson write_report(const Report& r, const Json& document, std::string_view
             {"not_fitting", refused(r.systems)},
             {"changes", changes(r.changes, request)}}},
           {"accuracy", accuracy(r)},
+          {"launch", write_launch_texts(r.launch)},
+          {"launch_left_out", write_launch_omissions(r.launch)},
           {"growth", OrderedJson::array()},
           {"after_training", nullptr}};
 }

@@ -245,6 +245,7 @@ Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue, cons
   report.systems = suggest_hardware(catalogue, query, Spreading(r));
   report.changes = changes_of(r, report.memory);
   add_evidence(evidence, report);
+  report.launch = launch_configuration(r.request, r.model);
   warn_about_model(r, report.warnings);
   warn_about_hardware(r, request.layout.has_value(), report.warnings);
   return report;

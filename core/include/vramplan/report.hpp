@@ -12,6 +12,7 @@
 #include "vramplan/component.hpp"
 #include "vramplan/evidence.hpp"
 #include "vramplan/fit.hpp"
+#include "vramplan/launch.hpp"
 #include "vramplan/memory.hpp"
 #include "vramplan/request.hpp"
 #include "vramplan/step.hpp"
@@ -89,6 +90,7 @@ struct Report {
   std::vector<Change> changes;
   std::optional<AccuracyGroup> accuracy;  // of runs of the same framework and method
   std::vector<MeasuredRun> nearest;       // measured runs that resemble this one
+  Launch launch;                          // how to start it
   std::vector<Warning> warnings;
 };
 
