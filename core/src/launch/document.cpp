@@ -55,6 +55,7 @@ std::string rows(const std::vector<Settings>& list, std::size_t indent) {
 
 struct YamlValue {
   std::size_t indent;
+  std::string operator()(std::nullptr_t) const { return " null\n"; }
   std::string operator()(bool v) const { return v ? " true\n" : " false\n"; }
   std::string operator()(std::int64_t v) const { return " " + std::to_string(v) + "\n"; }
   std::string operator()(double v) const { return " " + text_of(v) + "\n"; }
@@ -77,6 +78,7 @@ std::string object(const Settings& settings, std::size_t indent);
 
 struct JsonValue {
   std::size_t indent;
+  std::string operator()(std::nullptr_t) const { return "null"; }
   std::string operator()(bool v) const { return v ? "true" : "false"; }
   std::string operator()(std::int64_t v) const { return std::to_string(v); }
   std::string operator()(double v) const { return text_of(v); }

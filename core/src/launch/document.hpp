@@ -1,6 +1,7 @@
 // A configuration as a tree of settings, and the ways in which it is written down.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -17,8 +18,9 @@ struct Placeholder {
   std::string name;
 };
 
+// nullptr: the field must be there, and says nothing.
 using SettingValue =
-    std::variant<bool, std::int64_t, double, std::string, Placeholder, Words, Settings, std::vector<Settings>>;
+    std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Placeholder, Words, Settings, std::vector<Settings>>;
 
 struct Setting {
   std::string key;

@@ -167,7 +167,7 @@ Settings checkpointer_settings(const Family& family) {
   return {component("training.FullModelHFCheckpointer"),
           {"checkpoint_dir", in_model_folder("")},
           {"checkpoint_files", Words{"CHECKPOINT_FILES"}},
-          {"recipe_checkpoint", std::string()},
+          {"recipe_checkpoint", nullptr},
           {"output_dir", std::string("${output_dir}")},
           {"model_type", std::string(family.checkpoint)}};
 }
@@ -201,7 +201,8 @@ void add_training(const Run& run, Settings& out) {
   out.push_back({"batch_size", t.micro_batch});
   out.push_back({"gradient_accumulation_steps", run.accumulation});
   out.push_back({"epochs", std::int64_t{1}});
-  if (const auto steps = steps_of(run)) out.push_back({"max_steps_per_epoch", *steps});
+  const auto steps = steps_of(run);
+  out.push_back({"max_steps_per_epoch", steps ? SettingValue(*steps) : SettingValue(nullptr)});
   out.push_back({"dtype", std::string(t.precision == Precision::fp32 ? "fp32" : "bf16")});
   out.push_back({"compile", t.compile});
   out.push_back({"enable_activation_checkpointing", t.recompute == Recompute::full});
