@@ -153,7 +153,8 @@ Choice modules_to_save(const TrainingChoice& t) {
   return {"/training/lora/modules_to_save", std::string(first), none || peft};
 }
 
-// torchtune and torchtitan compile layers and loss apart; torchtune's chunked loss alone reads logits in their own type.
+// torchtune and torchtitan compile layers and loss apart; torchtune's chunked loss alone reads logits in their own
+// type.
 Choice compile(const TrainingChoice& t) {
   Choice choice = only_off("/training/compile", t.compile);
   if (t.framework == FrameworkId::torchtune && t.cross_entropy == CrossEntropy::chunked) choice.supported = true;

@@ -313,9 +313,17 @@ void add_others(Contributions& out, const Run& run) {
   }
 }
 
+// Micro-batches that a pipeline makes of the batch of a rank.
+std::int64_t pieces_of(const TrainingChoice& t, const FrameworkSwitches& framework, const LayoutChoice& layout,
+                       BatchSize batch) {
+  return framework.pipeline_cuts_batch && layout.pp > 1 && !t.global_batch ? batch.micro_batch : 1;
+}
+
 std::int64_t accumulation_steps(const TrainingChoice& t, const FrameworkSwitches& framework, const LayoutChoice& layout,
                                 BatchSize batch) {
-  if (!t.global_batch) return std::max<std::int64_t>(framework.sequences_per_device / batch.micro_batch, 1);
+  if (!t.global_batch) {
+    return std::max(framework.sequences_per_device / batch.micro_batch, pieces_of(t, framework, layout, batch));
+  }
   const std::int64_t per_pass = saturating_multiply(batch.micro_batch, layout.dp);
   return std::max<std::int64_t>(*t.global_batch / per_pass, 1);
 }
@@ -324,7 +332,7 @@ void set_size(Run& run, const LayoutChoice& layout, BatchSize batch) {
   run.layout = layout;
   run.sharding = sharding_of(run.training, layout);
   run.accumulation_steps = accumulation_steps(run.training, run.framework, layout, batch);
-  run.training.micro_batch = batch.micro_batch;
+  run.training.micro_batch = batch.micro_batch / pieces_of(run.training, run.framework, layout, batch);
   run.training.sequence_length = batch.sequence_length;
   if (layout.pp > 1) run.stage = stage_of(*run.whole, layout, run.accumulation_steps, run.stage.index);
 }
@@ -653,7 +661,8 @@ Dim Step::gathered_layers(const LayerStack& stack, Event event) const {
   return holds(event.layer) + (ahead ? holds(event.layer - 1) : 0);
 }
 
-// Buffers out of which FSDP2 copies whole layers. In forward one lives until the next unit needs one (wait_for_unshard).
+// Buffers out of which FSDP2 copies whole layers. In forward one lives until the next unit needs one
+// (wait_for_unshard).
 Dim Step::gather_buffers(const LayerStack& stack, Event event) const {
   if (run_.sharding.engine != Engine::fsdp2) return 0;
   const auto holds = [&](Dim layer) { return layer >= stack.first && layer < stack.first + stack.count ? Dim{1} : 0; };
@@ -673,7 +682,8 @@ void Step::describe_ends(Event event, Sink& sink) const {
   const bool at_embedding = event.kind == EventKind::forward_embedding || event.kind == EventKind::backward_embedding;
   const bool at_head = event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
   if (at_embedding || !run_.sharding.reshards) gathered("P_embedding", embedding_unit());
-  if (at_head || (run_.layout.pp > 1 && run_.stage.last)) gathered("P_head", run_.inventory.outside_layers - embedding_unit());
+  if (at_head || (run_.layout.pp > 1 && run_.stage.last))
+    gathered("P_head", run_.inventory.outside_layers - embedding_unit());
 }
 
 template <class Sink>
@@ -1023,7 +1033,8 @@ Step::SidePools Step::side_pools() const {
   return {unit + neighbour, on_side ? gradients_bytes_ : Bytes{}};
 }
 
-// In the place of logits that the caller has given up before backward, what backward makes in a wider type does not fit.
+// In the place of logits that the caller has given up before backward, what backward makes in a wider type does not
+// fit.
 Bytes Step::logits_hole(Event event) const {
   if (!run_.framework.leaves_logits_hole || event.kind != EventKind::backward_head) return {};
   const Bytes token = Bytes(bytes_per_element(run_.types.compute)) * head_rows_of(*run_.model);

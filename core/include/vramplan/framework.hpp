@@ -19,7 +19,14 @@ enum class NormKernel : std::uint8_t { composite, fused };
 // composite_complex: FP32 pairs as complex numbers (torchtitan);
 // composite_joined: rotate_half with FP32 tables, then joined with the part that does not rotate (litgpt); fused: in
 // place, forward and backward; fused_forward: in place, its gradients are new tensors.
-enum class RotaryKernel : std::uint8_t { composite, composite_fp32, composite_complex, composite_joined, fused, fused_forward };
+enum class RotaryKernel : std::uint8_t {
+  composite,
+  composite_fp32,
+  composite_complex,
+  composite_joined,
+  fused,
+  fused_forward
+};
 enum class GatedMlpKernel : std::uint8_t { composite, fused };
 // What walks the sequence in a recurrent layer: tensor operations chunk by chunk, or the kernels of fla, mamba_ssm and
 // causal_conv1d, which keep little and compute again in backward.
@@ -37,9 +44,9 @@ enum class LossKind : std::uint8_t {
 };
 // What a fused linear loss holds of a chunk of logits.
 enum class LossChunk : std::uint8_t {
-  in_type,  // the chunk in the compute type, its gradient over it (Liger)
-  upcast,   // the chunk, an FP32 copy, and still the gradient of the chunk before (FOAK)
-  fp32,     // the chunk in FP32, its gradient in the same buffer (Unsloth)
+  in_type,        // the chunk in the compute type, its gradient over it (Liger)
+  upcast,         // the chunk, an FP32 copy, and still the gradient of the chunk before (FOAK)
+  fp32,           // the chunk in FP32, its gradient in the same buffer (Unsloth)
   with_gradient,  // the chunk and its gradient (a compiled loss)
   composite,      // log-softmax and the gradients of both of its sides in FP32 (PyTorch's own operations)
 };
@@ -120,6 +127,8 @@ struct FrameworkSwitches {
   // FSDP1 in backward gathers the unit before the one that runs: PyTorch's own default (BACKWARD_PRE), not Accelerate's
   // (accelerate/utils/dataclasses.py and transformers/training_args.py, backward_prefetch).
   bool gathers_ahead = false;
+  // Where no global batch is given, the batch of a rank is one for all micro-batches of a pipeline: a sequence each.
+  bool pipeline_cuts_batch = false;
   std::int64_t sequences_per_device = 0;  // of a step when no global batch is given; 0: one micro-batch
   bool double_quantizes = false;          // NF4 always with quantized constants (torchao/dtypes/nf4tensor.py)
   bool compiled_loss = false;             // keeps the logits as they come, and makes their gradient from those

@@ -58,7 +58,8 @@ FrameworkSwitches torchtitan_switches(const TrainingChoice& t) {
   s.recurrence = RecurrenceKernel::fused;
   // Weights and gathered copies differ in type as under autocast; without FSDP it is autocast (maybe_enable_amp).
   s.autocast = t.precision == Precision::bf16_amp || t.precision == Precision::fp8;
-  s.caches_products = true;  // selective_ac_option "op", that of all its configurations
+  s.pipeline_cuts_batch = true;  // local_batch_size; pipeline_parallel_microbatch_size = 1
+  s.caches_products = true;      // selective_ac_option "op", that of all its configurations
   s.foreach_optimizer = t.optimizer.foreach.value_or(release <= kTorchtrain);  // implementation = "fused" since 0.1
   return s;
 }

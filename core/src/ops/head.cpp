@@ -28,8 +28,8 @@ TensorId soft_capped(Graph& g, const BlockContext& c, TensorId logits) {
   return scale(g, tanh);
 }
 
-// Logits shared by ranks, in tensor operations: forward shifts them by the maximum and sums their exponentials, backward
-// adds these, made again, to a gradient of zeros (torch/distributed/tensor/parallel/loss.py, _log_softmax and
+// Logits shared by ranks, in tensor operations: forward shifts them by the maximum and sums their exponentials,
+// backward adds these, made again, to a gradient of zeros (torch/distributed/tensor/parallel/loss.py, _log_softmax and
 // _nll_loss_and_log_softmax_backward).
 TensorId shared_loss(Graph& g, TensorId logits) {
   const Size size = g.at(logits).size;
