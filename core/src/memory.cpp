@@ -171,6 +171,18 @@ Bytes engine_bytes(const TrainingChoice& training, const Gpu* gpu) {
       static_cast<std::int64_t>(static_cast<double>(usable_bytes(*gpu).value) * training.generation->engine_share));
 }
 
+namespace {
+
+// The allocator keeps what one stream has freed for that stream (c10/cuda/CUDACachingAllocator.cpp): what streams need
+// at different times adds up.
+Bytes pools(const Step& step, Bytes allocated) {
+  const Step::SidePools side = step.side_pools();
+  if (side.gathered.value == 0) return allocated;
+  return std::max(allocated, step.highest_on_main_stream() + side.gathered + side.reduced);
+}
+
+}  // namespace
+
 MemoryEstimate estimate_memory(const Step& step, const Gpu* gpu) {
   MemoryEstimate m;
   m.stage = step.run().stage.index;
@@ -178,8 +190,9 @@ MemoryEstimate estimate_memory(const Step& step, const Gpu* gpu) {
   m.peak = peak;
   const Residual residual = residual_of(step.run().training);
   m.allocated = {thousandths(allocated, residual.low), allocated, thousandths(allocated, residual.high)};
-  m.reserved = {thousandths(m.allocated.low, kReservedLow), thousandths(allocated, kReservedExpected),
-                thousandths(m.allocated.high, kReservedHigh)};
+  const Bytes pooled = pools(step, allocated);
+  m.reserved = {thousandths(thousandths(pooled, residual.low), kReservedLow), thousandths(pooled, kReservedExpected),
+                thousandths(thousandths(pooled, residual.high), kReservedHigh)};
   const std::int64_t ranks = ranks_of(step.run().layout);
   const Estimate context = cuda_context_range(gpu);
   const Estimate nccl = nccl_range(ranks, ranks > 1 ? 1 : 0);

@@ -69,7 +69,7 @@ Result<Resolved> resolve(const PlanRequest& request, const Catalogue& catalogue)
     check_targets(r, problems);
   }
   if (!problems.empty()) return problems;
-  r.layout = request.layout.value_or(default_layout(request.hardware ? request.hardware->count : 1));
+  r.layout = r.request.layout.value_or(default_layout(request.hardware ? request.hardware->count : 1));
   problems = check_layout(r.model.architecture, r.layout);
   if (!problems.empty()) return problems;
   r.request.layout = r.layout;

@@ -51,7 +51,8 @@ Choice base_weights(const TrainingChoice& t) {
   return choice;
 }
 
-// Unsloth compiles the modules of a model whose own weights train: other kernels than those modelled here. litgpt's
+// Unsloth compiles the modules of a model whose own weights train: other kernels than those modelled here. torchtitan
+// trains whole models. litgpt's
 // scripts train everything or adapters without magnitudes. DeepSpeed gives an optimizer flat shards, which have no
 // shape to project, and gradients when they are all there.
 Choice method(const TrainingChoice& t) {
@@ -60,6 +61,7 @@ Choice method(const TrainingChoice& t) {
     case FrameworkId::litgpt: return one_of("/training/method", t.method, {full, lora, qlora});
     case FrameworkId::unsloth: return one_of("/training/method", t.method, {lora, dora, qlora});
     case FrameworkId::deepspeed: return one_of("/training/method", t.method, {full, freeze, lora, dora, qlora});
+    case FrameworkId::torchtitan: return one_of("/training/method", t.method, {full});
     default: return one_of("/training/method", t.method, {full, freeze, lora, dora, qlora, galore, lomo});
   }
 }
@@ -80,6 +82,9 @@ Choice cross_entropy(const TrainingChoice& t) {
   using enum CrossEntropy;
   if (has_trainer(t.framework))
     return one_of("/training/cross_entropy", t.cross_entropy, {full_logits, chunked, fused});
+  // Fused is what the compiler makes of it.
+  if (t.framework == FrameworkId::torchtitan && t.compile)
+    return one_of("/training/cross_entropy", t.cross_entropy, {full_logits, chunked, fused});
   return one_of("/training/cross_entropy", t.cross_entropy, {full_logits, chunked});
 }
 
@@ -90,7 +95,7 @@ Choice kbit_upcast(const TrainingChoice& t) {
   return choice;
 }
 
-// For DeepSpeed see method; litgpt's scripts take what torch.optim and bitsandbytes have.
+// For DeepSpeed see method; litgpt's scripts take what torch.optim and bitsandbytes have, torchtitan Adam alone.
 bool makes_own_step(FrameworkId framework) {
   return framework == FrameworkId::deepspeed || framework == FrameworkId::litgpt;
 }
@@ -98,6 +103,7 @@ bool makes_own_step(FrameworkId framework) {
 Choice optimizer_name(const TrainingChoice& t) {
   using enum OptimizerName;
   constexpr std::string_view pointer = "/training/optimizer/name";
+  if (t.framework == FrameworkId::torchtitan) return one_of(pointer, t.optimizer.name, {adamw});
   if (makes_own_step(t.framework)) return one_of(pointer, t.optimizer.name, {adamw, sgd, adafactor, lion});
   return one_of(pointer, t.optimizer.name,
                 {adamw, sgd, adafactor, lion, adam_mini, muon, galore, apollo, lomo, adalomo, came});
@@ -147,10 +153,12 @@ Choice modules_to_save(const TrainingChoice& t) {
   return {"/training/lora/modules_to_save", std::string(first), none || peft};
 }
 
-// torchtune compiles layers and loss apart, and its chunked loss alone reads logits in their own type.
+// torchtune and torchtitan compile layers and loss apart; torchtune's chunked loss alone reads logits in their own
+// type.
 Choice compile(const TrainingChoice& t) {
   Choice choice = only_off("/training/compile", t.compile);
   if (t.framework == FrameworkId::torchtune && t.cross_entropy == CrossEntropy::chunked) choice.supported = true;
+  if (t.framework == FrameworkId::torchtitan) choice.supported = true;
   return choice;
 }
 
@@ -168,6 +176,23 @@ Choice offload_activations(const TrainingChoice& t) {
   return choice;
 }
 
+// torchtitan's policy names operations.
+Choice recompute(const TrainingChoice& t) {
+  constexpr std::string_view pointer = "/training/recompute";
+  if (t.framework == FrameworkId::torchtitan)
+    return one_of(pointer, t.recompute, {Recompute::none, Recompute::selective, Recompute::full});
+  return one_of(pointer, t.recompute, {Recompute::none, Recompute::full});
+}
+
+// FP8 products are torchao's, under torchtitan and compiled: their casts are part of the kernels around them.
+Choice precision(const TrainingChoice& t) {
+  using enum Precision;
+  constexpr std::string_view pointer = "/training/precision";
+  if (t.framework == FrameworkId::torchtitan && t.compile)
+    return one_of(pointer, t.precision, {fp32, bf16_amp, bf16, fp8});
+  return one_of(pointer, t.precision, {fp32, bf16_amp, bf16, fp16_amp});
+}
+
 // What the planner models today. Everything else of the contract is read, and refused by name.
 std::vector<Choice> training_choices(const TrainingChoice& t) {
   return {
@@ -176,14 +201,13 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
       method(t),
       one_of("/training/framework", t.framework,
              {FrameworkId::transformers, FrameworkId::liger, FrameworkId::unsloth, FrameworkId::torchtune,
-              FrameworkId::deepspeed, FrameworkId::litgpt}),
-      one_of("/training/precision", t.precision,
-             {Precision::fp32, Precision::bf16_amp, Precision::bf16, Precision::fp16_amp}),
+              FrameworkId::deepspeed, FrameworkId::litgpt, FrameworkId::torchtitan}),
+      precision(t),
       base_weights(t),
       optimizer_name(t),
       optimizer_states(t.optimizer),
       in_backward(t),
-      one_of("/training/recompute", t.recompute, {Recompute::none, Recompute::full}),
+      recompute(t),
       one_of("/training/attention", t.attention,
              {AttentionKernel::eager, AttentionKernel::sdpa, AttentionKernel::flash}),
       cross_entropy(t),
@@ -404,7 +428,8 @@ WeightFormat default_base_weights(const TrainingChoice& t) {
   const Precision precision = t.precision;
   // DeepSpeed's engine turns weights into 16 bits, trained ones too.
   const bool mixed =
-      t.framework != FrameworkId::deepspeed && (precision == Precision::bf16_amp || precision == Precision::fp16_amp);
+      t.framework != FrameworkId::deepspeed &&
+      (precision == Precision::bf16_amp || precision == Precision::fp16_amp || precision == Precision::fp8);
   // Unsloth loads with double quantization (unsloth/models/llama.py).
   if (method == Method::qlora) return t.framework == FrameworkId::unsloth ? WeightFormat::nf4_dq : WeightFormat::nf4;
   if (precision == Precision::fp32) return WeightFormat::fp32;
@@ -422,7 +447,13 @@ double default_dropout(FrameworkId framework) {
 }
 
 // Liger and Unsloth are fused kernels, the one of head and loss among them unless they are told otherwise.
-bool is_fused(FrameworkId framework) { return framework == FrameworkId::liger || framework == FrameworkId::unsloth; }
+bool has_fused_kernels(FrameworkId framework) {
+  return framework == FrameworkId::liger || framework == FrameworkId::unsloth;
+}
+// torchtitan compiles the loss when it compiles (compile.components).
+bool is_fused(const TrainingChoice& t) {
+  return has_fused_kernels(t.framework) || (t.framework == FrameworkId::torchtitan && t.compile);
+}
 
 // PEFT raises 16-bit adapters to FP32 whatever the precision of the run; torchtune and litgpt make them in the type of
 // the weights.
@@ -489,8 +520,10 @@ PlanRequest resolve_defaults(PlanRequest request) {
   if (t.optimizer.states == StateFormat::factored) t.optimizer.states.reset();
   if (!t.optimizer.states) t.optimizer.states = default_states(t, *t.base_weights);
   if (!t.lora.dropout) t.lora.dropout = default_dropout(t.framework);
-  if (!t.cross_entropy) t.cross_entropy = is_fused(t.framework) ? CrossEntropy::fused : CrossEntropy::full_logits;
-  if (!t.kernels) t.kernels = is_fused(t.framework) ? Kernels::fused : Kernels::eager;
+  if (!t.cross_entropy) t.cross_entropy = is_fused(t) ? CrossEntropy::fused : CrossEntropy::full_logits;
+  if (!t.kernels) t.kernels = has_fused_kernels(t.framework) ? Kernels::fused : Kernels::eager;
+  // Its tensor parallelism always shares the tokens too (parallelize_llama).
+  if (t.framework == FrameworkId::torchtitan && request.layout && request.layout->tp > 1) request.layout->sp = true;
   if (t.objective == Objective::dpo && !t.reference) {
     t.reference = has_adapters(t.method) ? Reference::adapters_off : Reference::model;
   }

@@ -19,8 +19,13 @@ Engine engine_of(const TrainingChoice& training, const LayoutChoice& layout) {
 }
 
 // Trainer and Fabric accumulate under no_sync (transformers/trainer.py; lightning/fabric/strategies/fsdp.py);
-// torchtune and torchtitan reduce in each pass.
-bool defers_by_default(const TrainingChoice& training) { return !uses_fully_shard(training.framework); }
+// torchtune and torchtitan reduce in each pass. A pipeline of PyTorch's leaves weights and gradients whole until the
+// last micro-batch (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync; torchtitan's
+// reshard_after_forward, "default").
+bool is_piped(const LayoutChoice& layout) { return layout.pp > 1; }
+bool defers_by_default(const TrainingChoice& training, const LayoutChoice& layout) {
+  return is_piped(layout) || !uses_fully_shard(training.framework);
+}
 
 // FSDP's CPUOffload moves parameters, and with them gradients and states; DeepSpeed's offload_optimizer moves the
 // gradients and the states, its offload_param the weights.
@@ -45,8 +50,8 @@ Sharding sharding_of(const TrainingChoice& training, const LayoutChoice& layout)
   s.ranks = data_ranks(layout);
   s.stage = layout.zero;
   s.gathers = s.is_fsdp() || (s.engine == Engine::deepspeed && layout.zero == 3);
-  s.reshards = layout.reshard.value_or(layout.zero == 3);
-  s.defers_reduction = s.is_fsdp() && layout.no_sync.value_or(defers_by_default(training));
+  s.reshards = layout.reshard.value_or(layout.zero == 3 && !is_piped(layout));
+  s.defers_reduction = s.is_fsdp() && layout.no_sync.value_or(defers_by_default(training, layout));
   place(s, training.offload);
   const std::int64_t shard = layout.shard.value_or(s.ranks);
   share(s, s, layout.zero, shard);

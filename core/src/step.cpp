@@ -140,7 +140,8 @@ Dim walked_layers(const Stage& stage) { return std::accumulate(stage.walked.begi
 std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
   std::vector<LayerStack> stacks;
   const Dim first_trained = first_trained_layer(run, layers);
-  const bool checkpointed = run.training.recompute == Recompute::full;
+  const bool checkpointed = run.training.recompute != Recompute::none;
+  const bool caches = run.training.recompute == Recompute::selective && run.framework.caches_products;
   Dim first = 0;
   for (std::size_t i = 0; i < run.model->groups.size(); ++i) {
     const LayerGroup& group = run.model->groups[i];
@@ -151,9 +152,11 @@ std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
       if (count == 0 && !(piped && gradient_enters)) return;
       BlockContext context = context_of(run, trained);
       context.gradient_enters = gradient_enters;
-      stacks.push_back({at, count, trained,
-                        walked(block_graph(context, group, checkpointed && trained), block_policy(run)),
-                        run.inventory.layers[i], i, 0});
+      context.caches = caches && trained;
+      const bool checkpoints = checkpointed && trained;
+      stacks.push_back({at, count, trained, checkpoints,
+                        walked(block_graph(context, group, checkpoints), block_policy(run)), run.inventory.layers[i], i,
+                        0});
     };
     const Dim frozen = std::clamp<Dim>(first_trained - first, 0, walked_layers);
     push(first, frozen, false, false);
@@ -191,12 +194,18 @@ bool any_window_mask(const BlockContext& context) {
 }
 
 // What a description of an event is told to: `list` for contributions counted before, `term` for count x each x
-// ceil(product of factors / ranks), `saved` and `moment` for what a graph keeps.
+// ceil(product of factors / ranks), `saved` and `moment` for what a graph keeps; `side_list` and `side` for what FSDP2
+// takes on a stream of its own.
 
 // Adds bytes only.
 struct ByteSink {
   Bytes bytes;
   void list(const Contributions&, Bytes total) { bytes += total; }
+  void side_list(const Contributions&, Bytes total) { bytes += total; }
+  template <class... Factors>
+  void side(Component component, std::int64_t each, std::int64_t ranks, std::int64_t count, const Factors&... factors) {
+    term(component, each, ranks, count, factors...);
+  }
   template <class... Factors>
   void term(Component, std::int64_t each, std::int64_t ranks, std::int64_t count, const Factors&... factors) {
     std::int64_t product = 1;
@@ -211,14 +220,27 @@ struct ByteSink {
   }
   void saved(const WalkedGraph& block, std::int64_t layers) { bytes += block.saved * layers; }
   void pinned(const WalkedGraph& block, std::int64_t layers) { bytes += block.pinned * layers; }
+  void cached(const WalkedGraph& block, std::int64_t layers) { bytes += block.cached * layers; }
   void entering(const WalkedGraph& block) { bytes += block.entering; }
   void moment(const WalkedGraph&, const Peak& peak, Phase, Component) { bytes += peak.bytes; }
+};
+
+// Adds bytes of the main stream only.
+struct MainStreamSink : ByteSink {
+  void side_list(const Contributions&, Bytes) {}
+  template <class... Factors>
+  void side(Component, std::int64_t, std::int64_t, std::int64_t, const Factors&...) {}
 };
 
 // Keeps what the bytes are.
 struct ContributionSink {
   std::vector<Contribution> out;
   void list(const Contributions& list, Bytes) { out.insert(out.end(), list.begin(), list.end()); }
+  void side_list(const Contributions& l, Bytes total) { list(l, total); }
+  template <class... Factors>
+  void side(Component component, std::int64_t each, std::int64_t ranks, std::int64_t count, const Factors&... factors) {
+    term(component, each, ranks, count, factors...);
+  }
   template <class... Factors>
   void term(Component component, std::int64_t each, std::int64_t ranks, std::int64_t count, const Factors&... factors) {
     one({component, each, {Factor(factors)...}, ranks, count});
@@ -243,6 +265,7 @@ struct ContributionSink {
   }
   void saved(const WalkedGraph& block, std::int64_t layers) { items(block, Phase::saved, layers); }
   void pinned(const WalkedGraph& block, std::int64_t layers) { items(block, Phase::pinned, layers); }
+  void cached(const WalkedGraph& block, std::int64_t layers) { items(block, Phase::cached, layers); }
   void entering(const WalkedGraph& block) { items(block, Phase::entering, 1); }
   void moment(const WalkedGraph& block, const Peak& peak, Phase phase, Component gradients) {
     const LiveSet set = live_at(block.graph, phase, peak.op);
@@ -290,9 +313,17 @@ void add_others(Contributions& out, const Run& run) {
   }
 }
 
+// Micro-batches that a pipeline makes of the batch of a rank.
+std::int64_t pieces_of(const TrainingChoice& t, const FrameworkSwitches& framework, const LayoutChoice& layout,
+                       BatchSize batch) {
+  return framework.pipeline_cuts_batch && layout.pp > 1 && !t.global_batch ? batch.micro_batch : 1;
+}
+
 std::int64_t accumulation_steps(const TrainingChoice& t, const FrameworkSwitches& framework, const LayoutChoice& layout,
                                 BatchSize batch) {
-  if (!t.global_batch) return std::max<std::int64_t>(framework.sequences_per_device / batch.micro_batch, 1);
+  if (!t.global_batch) {
+    return std::max(framework.sequences_per_device / batch.micro_batch, pieces_of(t, framework, layout, batch));
+  }
   const std::int64_t per_pass = saturating_multiply(batch.micro_batch, layout.dp);
   return std::max<std::int64_t>(*t.global_batch / per_pass, 1);
 }
@@ -301,7 +332,7 @@ void set_size(Run& run, const LayoutChoice& layout, BatchSize batch) {
   run.layout = layout;
   run.sharding = sharding_of(run.training, layout);
   run.accumulation_steps = accumulation_steps(run.training, run.framework, layout, batch);
-  run.training.micro_batch = batch.micro_batch;
+  run.training.micro_batch = batch.micro_batch / pieces_of(run.training, run.framework, layout, batch);
   run.training.sequence_length = batch.sequence_length;
   if (layout.pp > 1) run.stage = stage_of(*run.whole, layout, run.accumulation_steps, run.stage.index);
 }
@@ -330,6 +361,7 @@ void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize ba
   w.input = w.profile.input.at(products);
   w.saved = w.profile.saved.at(products);
   w.pinned = w.profile.pinned.at(products);
+  w.cached = w.profile.cached.at(products);
   w.entering = w.profile.entering.at(products);
   w.forward_without_grad = w.profile.forward_without_grad.at(products);
   w.forward_with_grad = w.profile.forward_with_grad.at(products);
@@ -439,7 +471,8 @@ void Step::fill_lists() {
   master_weights_bytes_ = states_.total();
   add_optimizer_states(states_, optimizer_, run_.sharding);
   add_gradients(gradients_, run_.inventory, run_.types, run_.sharding);
-  add_gradients_between_passes(kept_, run_.inventory, run_.types, run_.sharding, working_type(run_));
+  const ElementType unreduced = run_.framework.reduces_in_fp32 ? ElementType::fp32 : working_type(run_);
+  add_gradients_between_passes(kept_, run_.inventory, run_.types, run_.sharding, unreduced);
   add_optimizer_temporaries(temporaries_, optimizer_, run_.inventory, run_.types, run_.sharding);
   const ZeroSizes sizes = zero_sizes(run_.sharding, run_.model->hidden_size);
   add_backward_buffers(buffers_, run_.inventory, run_.types, run_.sharding, sizes);
@@ -481,7 +514,7 @@ std::vector<Event> Step::events() const {
   if (stage.last) events.push_back({EventKind::backward_head});
   for (std::int32_t i = layers; i-- > 0;) {
     if (!stack_of(i).trained) break;
-    if (checkpoints()) events.push_back({EventKind::recompute_block, i});
+    if (stack_of(i).checkpointed) events.push_back({EventKind::recompute_block, i});
     events.push_back({EventKind::backward_block, i});
   }
   if (runs_embedding_back()) events.push_back({EventKind::backward_embedding});
@@ -492,24 +525,43 @@ std::vector<Event> Step::events() const {
 
 // Gradients that are complete before the event runs, in the order in which backward makes them: head, layers from the
 // last, embedding. Those of FSDP's root unit stay whole until the embedding has its own; the others' shards take the
-// type of the weights that they belong to.
+// type of the weights that they belong to, which FSDP2 makes on the stream that reduces.
 template <class Sink>
 void Step::describe_gradients_done(Event event, Sink& sink) const {
   if (event.kind == EventKind::backward_head) return;
   const Sharding& sharding = run_.sharding;
   const std::int64_t ranks = sharding.gradients;
-  sink.term(kGradients, 1, sharding.is_fsdp() ? 1 : ranks, 1,
-            Factor{"G_head", head_.profile.parameter_gradients.value});
-  if (sharding.host_gradients) return;
   const bool trains_base = run_.inventory.trained_base.value > 0;
   const std::int64_t widened =
       trains_base ? bytes_per_element(run_.types.weights) / bytes_per_element(working_type(run_)) : 1;
+  const Factor of_head{"G_head", head_.profile.parameter_gradients.value};
+  if (!ends_are_units()) {
+    sink.term(kGradients, 1, sharding.is_fsdp() ? 1 : ranks, 1, of_head);
+  } else if (!sharding.host_gradients) {
+    sink.side(kGradients, widened, ranks, 1, of_head);
+  }
+  if (sharding.host_gradients) return;
   for (const LayerStack& stack : stacks_) {
     const Dim end = stack.first + stack.count;
     const Dim done = event.kind == EventKind::backward_embedding
                          ? stack.count
                          : std::clamp<Dim>(end - 1 - event.layer, 0, stack.count);
-    sink.term(kGradients, widened, ranks, done, Factor{"G_layer", stack.block.profile.parameter_gradients.value});
+    const Factor of_layer{"G_layer", stack.block.profile.parameter_gradients.value};
+    if (uses_side_streams()) {
+      sink.side(kGradients, widened, ranks, done, of_layer);
+    } else {
+      sink.term(kGradients, widened, ranks, done, of_layer);
+    }
+  }
+}
+
+// Gradients that nothing is added to any more.
+template <class Sink>
+void Step::describe_list_of_gradients(const Contributions& list, Bytes total, Sink& sink) const {
+  if (uses_side_streams() && !run_.sharding.defers_reduction) {
+    sink.side_list(list, total);
+  } else {
+    sink.list(list, total);
   }
 }
 
@@ -530,17 +582,17 @@ void Step::describe_gradients(Event event, Sink& sink) const {
   const bool before_first_pass = event.kind == EventKind::reference_forward && !reference_runs_last();
   const bool from_last_pass = run_.accumulation_steps > 1 && !before_first_pass && in_pass(event.kind);
   if (event.kind == EventKind::optimizer_step) {
-    sink.list(gradients_, gradients_bytes_);
+    describe_list_of_gradients(gradients_, gradients_bytes_, sink);
   } else if (event.kind == EventKind::gradient_reduction) {
     const bool whole = s.engine == Engine::deepspeed;
-    sink.list(whole ? kept_ : gradients_, whole ? kept_bytes_ : gradients_bytes_);
+    describe_list_of_gradients(whole ? kept_ : gradients_, whole ? kept_bytes_ : gradients_bytes_, sink);
   } else if (zero_2_or_3) {
     // Stage 3 has one place for all gradients of the rank; stage 2 makes a new one in each pass and adds it to the
     // last.
     if (s.stage == 3 || from_last_pass) sink.list(kept_, kept_bytes_);
     if (s.stage == 2 && is_backward(event.kind)) sink.list(gradients_, gradients_bytes_);
   } else if (from_last_pass) {
-    sink.list(kept_, kept_bytes_);
+    describe_list_of_gradients(kept_, kept_bytes_, sink);
   } else if (is_backward(event.kind)) {
     describe_gradients_done(event, sink);
   }
@@ -560,11 +612,21 @@ void Step::describe_communication(Event event, Sink& sink) const {
     const std::int64_t part = divide_up(trained, s.optimizer) - std::min(bucket, trained);
     sink.term(kBuffers, bytes_per_element(run_.types.weights), 1, 1, Factor{"P_part", std::max<std::int64_t>(part, 0)});
   }
-  // FSDP2 drops the input of a reduction when the next one starts (_fully_shard/_fsdp_param_group.py, post_backward).
-  const bool runs_back = event.kind == EventKind::backward_block || event.kind == EventKind::recompute_block;
-  if (s.engine == Engine::fsdp2 && s.gathers && runs_back && event.layer + 1 < layers_) {
-    sink.term(kBuffers, 1, 1, 1, Factor{"G_layer", stack_of(event.layer + 1).block.profile.parameter_gradients.value});
-  }
+  if (s.engine == Engine::fsdp2 && s.gathers) describe_reduction(event, sink);
+}
+
+// FSDP2 drops the input of a reduction when the next one starts (_fully_shard/_fsdp_param_group.py, post_backward).
+template <class Sink>
+void Step::describe_reduction(Event event, Sink& sink) const {
+  if (event.kind != EventKind::backward_block && event.kind != EventKind::recompute_block) return;
+  const bool widens = run_.framework.reduces_in_fp32 && run_.inventory.trained_base.value > 0;
+  const std::int64_t widened =
+      widens ? bytes_per_element(ElementType::fp32) / bytes_per_element(working_type(run_)) : 1;
+  const bool after_head = event.layer + 1 == layers_;
+  if (after_head && !(ends_are_units() && run_.stage.last)) return;
+  const WalkedGraph& above = after_head ? head_ : stack_of(event.layer + 1).block;
+  sink.term(Component::communication_buffers, widened, 1, 1,
+            Factor{after_head ? "G_head" : "G_layer", above.profile.parameter_gradients.value});
 }
 
 // Elements of a unit, or bytes where they are packed.
@@ -574,22 +636,24 @@ Factor Step::unit_of(Params elements) const {
   return {"P_layer", divide_up(saturating_multiply(elements.value, format.bytes), format.elements)};
 }
 
-// Whole layers of a stack under FSDP: the one that runs. FSDP2 copies it out of a buffer, which in forward lives until
-// the next layer needs one, and in backward it gathers the layer before in advance
-// (_fully_shard/_fsdp_param_group.py, wait_for_unshard and _backward_prefetch). FSDP1 does so where the framework asks
-// for it.
+// Whole layers of a stack under FSDP: the one that runs, and in backward the layer before, which FSDP2 gathers in
+// advance (_fully_shard/_fsdp_param_group.py, _backward_prefetch). FSDP1 does so where the framework asks for it.
 Dim Step::gathered_layers(const LayerStack& stack, Event event) const {
   const Sharding& s = run_.sharding;
   const auto holds = [&](Dim layer) { return layer >= stack.first && layer < stack.first + stack.count ? Dim{1} : 0; };
   const bool second = s.engine == Engine::fsdp2;
   const bool head = event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
+  if (!s.reshards && run_.layout.pp > 1) {  // other micro-batches have come by all of them
+    const bool last = &stack == &stacks_.back() || (&stack + 1)->group != stack.group;
+    return stack.count + (last ? run_.stage.held[stack.group] - run_.stage.walked[stack.group] : 0);
+  }
   if (!s.reshards) {
     const Dim whole = head ? stack.count : is_block(event.kind) ? event.layer + 1 - stack.first : 0;
-    const Dim buffer = second && event.kind == EventKind::forward_block ? holds(event.layer) : 0;
-    return std::clamp<Dim>(whole, 0, stack.count) + buffer;
+    return std::clamp<Dim>(whole, 0, stack.count);
   }
-  if (event.kind == EventKind::forward_block) return holds(event.layer) * (second ? 2 : 1);
-  if (event.kind == EventKind::forward_head) return second ? holds(layers_ - 1) : 0;
+  if (event.kind == EventKind::forward_block) return holds(event.layer);
+  const bool keeps_last = second && run_.framework.keeps_last_unit && !run_.layout.reshard.has_value();
+  if (event.kind == EventKind::forward_head) return keeps_last ? holds(layers_ - 1) : 0;
   const bool ahead = second || run_.framework.gathers_ahead;
   if (event.kind == EventKind::backward_head) return ahead ? holds(layers_ - 1) : 0;
   if (event.kind == EventKind::reference_forward) return holds(layers_ - 1);
@@ -597,7 +661,31 @@ Dim Step::gathered_layers(const LayerStack& stack, Event event) const {
   return holds(event.layer) + (ahead ? holds(event.layer - 1) : 0);
 }
 
-// The root unit (embedding, head, final norm) stays gathered from forward to the end of backward.
+// Buffers out of which FSDP2 copies whole layers. In forward one lives until the next unit needs one
+// (wait_for_unshard).
+Dim Step::gather_buffers(const LayerStack& stack, Event event) const {
+  if (run_.sharding.engine != Engine::fsdp2) return 0;
+  const auto holds = [&](Dim layer) { return layer >= stack.first && layer < stack.first + stack.count ? Dim{1} : 0; };
+  if (event.kind == EventKind::forward_block) return holds(event.layer);
+  return event.kind == EventKind::forward_head && run_.sharding.reshards ? holds(layers_ - 1) : 0;
+}
+
+// What lies outside the layers: one unit, whole from forward to the end of backward, or the embedding and the head each
+// for itself. A tied table is in one unit.
+template <class Sink>
+void Step::describe_ends(Event event, Sink& sink) const {
+  const std::int64_t bytes = bytes_per_element(run_.types.compute);
+  const auto gathered = [&](std::string_view name, Params elements) {
+    sink.term(Component::gathered_parameters, bytes, 1, 1, Factor{name, elements.value});
+  };
+  if (!ends_are_units()) return gathered("P_root", run_.inventory.outside_layers);
+  const bool at_embedding = event.kind == EventKind::forward_embedding || event.kind == EventKind::backward_embedding;
+  const bool at_head = event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
+  if (at_embedding || !run_.sharding.reshards) gathered("P_embedding", embedding_unit());
+  if (at_head || (run_.layout.pp > 1 && run_.stage.last))
+    gathered("P_head", run_.inventory.outside_layers - embedding_unit());
+}
+
 template <class Sink>
 void Step::describe_sharded(Event event, Sink& sink) const {
   if (!run_.sharding.gathers || !(is_forward(event.kind) || is_backward(event.kind))) return;
@@ -605,11 +693,13 @@ void Step::describe_sharded(Event event, Sink& sink) const {
   const std::int64_t bytes = bytes_per_element(run_.types.compute);
   const bool second_root = event.kind == EventKind::reference_forward && reference_runs_last() &&
                            run_.training.reference == Reference::model;
-  sink.term(Component::gathered_parameters, bytes, 1, second_root ? 2 : 1,
-            Factor{"P_root", run_.inventory.outside_layers.value});
+  describe_ends(event, sink);
+  if (second_root) describe_ends(event, sink);
+  const std::int64_t each = is_quantized(run_.types.base) ? 1 : bytes;
   for (const LayerStack& stack : stacks_) {
-    sink.term(Component::gathered_parameters, is_quantized(run_.types.base) ? 1 : bytes, 1,
-              gathered_layers(stack, event), unit_of(stack.parameters));
+    const Factor unit = unit_of(stack.parameters);
+    sink.term(Component::gathered_parameters, each, 1, gathered_layers(stack, event), unit);
+    sink.side(Component::gathered_parameters, each, 1, gather_buffers(stack, event), unit);
   }
 }
 
@@ -680,7 +770,7 @@ void Step::describe_running(Event event, Sink& sink) const {
   const WalkedGraph& block = stack.block;
   if (event.kind == EventKind::backward_block) {
     sink.moment(block, block.backward, phase_of(block.backward), gradients);
-  } else if (event.kind == EventKind::forward_block && (checkpoints() || !stack.trained)) {
+  } else if (event.kind == EventKind::forward_block && (stack.checkpointed || !stack.trained)) {
     sink.moment(block, block.forward_without_grad, Phase::forward_without_grad, gradients);
   } else {
     sink.moment(block, block.forward_with_grad, Phase::forward_with_grad, gradients);
@@ -729,10 +819,11 @@ void Step::describe_kept(Event event, Sink& sink) const {
                       : is_block(event.kind) ? std::clamp<Dim>(event.layer - stack->first, 0, stack->count)
                                              : 0;
     if (!stack->trained) continue;
-    if (!checkpoints()) {
+    if (!stack->checkpointed) {
       sink.saved(stack->block, below);
       continue;
     }
+    sink.cached(stack->block, below);
     sink.pinned(stack->block, forward ? below : stack->count);
     const bool own = is_block(event.kind) && event.layer >= stack->first && event.layer < stack->first + stack->count;
     const bool kept = run_.framework.keeps_stream_in_backward && !forward;
@@ -761,9 +852,10 @@ template <class Sink>
 void Step::describe_waiting(Sink& sink) const {
   sink.saved(embedding_, run_.stage.embeddings_waiting);
   for (const LayerStack& stack : stacks_) {
-    if (!checkpoints()) {
+    if (!stack.checkpointed) {
       sink.saved(stack.block, stack.waiting);
     } else {
+      sink.cached(stack.block, stack.waiting);
       sink.pinned(stack.block, stack.waiting);
       sink.known(stream_, Component::checkpoints, stream_bytes_, stack.waiting, Factor{"b", batch().micro_batch},
                  Factor{"s", tokens()}, stream_width_);
@@ -846,7 +938,7 @@ void Step::describe_generation(Sink& sink) const {
 
 Bytes Step::kept_per_layer(const LayerStack& stack) const {
   if (!stack.trained || run_.framework.offloads_checkpoints) return {};
-  return checkpoints() ? stack.block.input : stack.block.saved;
+  return stack.checkpointed ? stack.block.input + stack.block.cached : stack.block.saved;
 }
 
 Contributions Step::host_memory() const {
@@ -895,7 +987,7 @@ void Step::visit_candidates(Visit consider) const {
     if (!stack.trained) continue;
     const Bytes gradients = recomputes_before_backward() ? stream_ : stack.block.entering;
     const bool recomputes =
-        checkpoints() && stack.block.forward_with_grad.bytes + gradients > stack.block.backward.bytes;
+        stack.checkpointed && stack.block.forward_with_grad.bytes + gradients > stack.block.backward.bytes;
     for (const Dim layer : {stack.first, std::min(stack.first + 1, last), std::max(last - 1, stack.first), last}) {
       const auto i = static_cast<std::int32_t>(layer);
       if (recomputes) consider({EventKind::recompute_block, i});
@@ -911,6 +1003,54 @@ Step::Highest Step::highest() const {
     if (bytes > best.bytes) best = {event, bytes};
   });
   return best;
+}
+
+bool Step::uses_side_streams() const { return run_.sharding.engine == Engine::fsdp2 && run_.sharding.gathers; }
+
+bool Step::ends_are_units() const {
+  return uses_side_streams() && run_.framework.ends_are_units && !run_.model->tie_word_embeddings;
+}
+
+// What the embedding has of the parameters outside the layers.
+Params Step::embedding_unit() const {
+  if (!run_.stage.first) return Params(0);
+  return std::min(run_.inventory.outside_layers,
+                  Params(saturating_multiply(run_.model->vocab_size, run_.model->hidden_size)));
+}
+
+// The buffer of a unit lives until the next unit has been copied out of its own (wait_for_unshard): two at a time, of
+// neighbours. The gradients of the whole rank lie on the other stream in the end (foreach_reduce).
+Step::SidePools Step::side_pools() const {
+  if (!uses_side_streams()) return {};
+  std::int64_t layer = 0;
+  for (const LayerStack& stack : stacks_) layer = std::max(layer, unit_of(stack.parameters).value);
+  const std::int64_t bytes = bytes_per_element(run_.types.compute);
+  const Params outside = run_.inventory.outside_layers;
+  const Params end = ends_are_units() ? std::max(embedding_unit(), outside - embedding_unit()) : outside;
+  const Bytes unit = Bytes(is_quantized(run_.types.base) ? 1 : bytes) * layer;
+  const Bytes neighbour = std::max(Bytes(bytes) * end.value, layers_ > 1 ? unit : Bytes{});
+  const bool on_side = !run_.sharding.defers_reduction && !updates_in_backward(run_.training.optimizer);
+  return {unit + neighbour, on_side ? gradients_bytes_ : Bytes{}};
+}
+
+// In the place of logits that the caller has given up before backward, what backward makes in a wider type does not
+// fit.
+Bytes Step::logits_hole(Event event) const {
+  if (!run_.framework.leaves_logits_hole || event.kind != EventKind::backward_head) return {};
+  const Bytes token = Bytes(bytes_per_element(run_.types.compute)) * head_rows_of(*run_.model);
+  return token * batch().micro_batch * tokens();
+}
+
+Bytes Step::highest_on_main_stream() const {
+  Bytes most;
+  const auto consider = [&](Event event) {
+    MainStreamSink sink;
+    describe(event, sink);
+    most = std::max(most, sink.bytes + logits_hole(event));
+  };
+  consider({EventKind::steady});
+  visit_candidates(consider);
+  return most;
 }
 
 // Updates in backward make states while backward goes on: its end is as high as in later steps.

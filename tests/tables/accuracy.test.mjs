@@ -66,3 +66,28 @@ test('nine in ten measured runs lie inside the interval, in every group of ten r
     if (group.rows >= 10) assert.ok(group.inside >= 0.9, `${group.group}: ${group.inside}`);
   }
 });
+
+// Runs of torchtitan that the bar leaves out; the table has them all.
+const EXPLAINED = new Map([
+  ['torchtitan-024', 'a policy that kept abs() of whole weights (fixed in pull request 820)'],
+  ['torchtitan-033', 'a reference cycle that leaked activations (pull request 1230)'],
+  ['torchtitan-036', 'SimpleFSDP, not FSDP2'],
+  ['torchtitan-039', 'graph_trainer, which keeps gathered weights where nothing is recomputed'],
+  ['torchtitan-042', 'the same in its predecessor, the compiler toolkit'],
+  ['torchtitan-044', 'graph_trainer'],
+  ['torchtitan-045', 'graph_trainer'],
+  ['torchtitan-046', 'graph_trainer'],
+  ['torchtitan-047', 'graph_trainer'],
+  ['torchtitan-048', 'graph_trainer'],
+  ['torchtitan-049', 'graph_trainer'],
+  ['torchtitan-086', 'tensor parallelism of torchtrain in March 2024, whose code is not that of any release'],
+  ['torchtitan-087', 'tensor parallelism of torchtrain in March 2024, whose code is not that of any release'],
+]);
+
+test('torchtitan: half of the runs lie within 4 %, nine in ten within 8 %', () => {
+  const rows = errors.filter(({ id, group }) => group === 'torchtitan/full, reserved' && !EXPLAINED.has(id));
+  assert.ok(rows.length >= 44, `${rows.length} runs`);
+  const [{ median, p90 }] = summarize(rows);
+  assert.ok(median <= 0.04, `median ${median}`);
+  assert.ok(p90 <= 0.08, `p90 ${p90}`);
+});

@@ -424,3 +424,27 @@ TEST_CASE("the highest moment depends on batch and length: each size finds its o
   // So large that plain arithmetic would wrap: saturates instead.
   CHECK(at(kSaturated / 2).bytes == Bytes(kSaturated));
 }
+
+TEST_CASE(
+    "a selective checkpoint keeps cached results to the second run; compiled, only those that backward asks for") {
+  Graph g = start();
+  const TensorId a = wide(g, g.input);
+  g.cache(a);
+  const TensorId b = wide(g, a, {.saves = {a}});
+  const TensorId c = wide(g, b);
+  g.cache(c);  // d, which is saved, is made of it
+  const TensorId d = narrow(g, c);
+  const TensorId e = wide(g, d, {.saves = {d}});
+  g.output = wide(g, e);
+  g.cache(g.output);  // nobody asks
+  g.hold_to_end(g.input);
+  g.hold_to_end(g.output);
+  const BlockProfile eager = profile(g);
+  CHECK(bytes(eager.cached) == Bytes(300));
+  CHECK(peak(eager.forward_without_grad).bytes == Bytes(100 + 300 + 100));  // input, cached, and e at the end
+  // The second run starts with all that is cached, and makes b; then c goes, as nothing has saved it.
+  CHECK(peak(eager.forward_with_grad).bytes == Bytes(100 + 300 + 100));
+  CHECK(live_bytes(g, Phase::cached, 0) == 300);
+  g.drop_idle_cache();
+  CHECK(bytes(profile(g).cached) == Bytes(200));
+}

@@ -16,9 +16,17 @@ namespace vramplan {
 // (liger_kernel/ops/rms_norm.py, in_place; unsloth/kernels/rms_layernorm.py, reuse_grad).
 enum class NormKernel : std::uint8_t { composite, fused };
 // composite_fp32: rotates in FP32 through views (torchtune); composite: rotate_half in the compute type;
+// composite_complex: FP32 pairs as complex numbers (torchtitan);
 // composite_joined: rotate_half with FP32 tables, then joined with the part that does not rotate (litgpt); fused: in
 // place, forward and backward; fused_forward: in place, its gradients are new tensors.
-enum class RotaryKernel : std::uint8_t { composite, composite_fp32, composite_joined, fused, fused_forward };
+enum class RotaryKernel : std::uint8_t {
+  composite,
+  composite_fp32,
+  composite_complex,
+  composite_joined,
+  fused,
+  fused_forward
+};
 enum class GatedMlpKernel : std::uint8_t { composite, fused };
 // What walks the sequence in a recurrent layer: tensor operations chunk by chunk, or the kernels of fla, mamba_ssm and
 // causal_conv1d, which keep little and compute again in backward.
@@ -36,9 +44,11 @@ enum class LossKind : std::uint8_t {
 };
 // What a fused linear loss holds of a chunk of logits.
 enum class LossChunk : std::uint8_t {
-  in_type,  // the chunk in the compute type, its gradient over it (Liger)
-  upcast,   // the chunk, an FP32 copy, and still the gradient of the chunk before (FOAK)
-  fp32,     // the chunk in FP32, its gradient in the same buffer (Unsloth)
+  in_type,        // the chunk in the compute type, its gradient over it (Liger)
+  upcast,         // the chunk, an FP32 copy, and still the gradient of the chunk before (FOAK)
+  fp32,           // the chunk in FP32, its gradient in the same buffer (Unsloth)
+  with_gradient,  // the chunk and its gradient (a compiled loss)
+  composite,      // log-softmax and the gradients of both of its sides in FP32 (PyTorch's own operations)
 };
 // How many tokens of the batch make a chunk of the loss (ops/symbols.cpp).
 enum class ChunkRule : std::uint8_t {
@@ -117,6 +127,8 @@ struct FrameworkSwitches {
   // FSDP1 in backward gathers the unit before the one that runs: PyTorch's own default (BACKWARD_PRE), not Accelerate's
   // (accelerate/utils/dataclasses.py and transformers/training_args.py, backward_prefetch).
   bool gathers_ahead = false;
+  // Where no global batch is given, the batch of a rank is one for all micro-batches of a pipeline: a sequence each.
+  bool pipeline_cuts_batch = false;
   std::int64_t sequences_per_device = 0;  // of a step when no global batch is given; 0: one micro-batch
   bool double_quantizes = false;          // NF4 always with quantized constants (torchao/dtypes/nf4tensor.py)
   bool compiled_loss = false;             // keeps the logits as they come, and makes their gradient from those
@@ -124,6 +136,20 @@ struct FrameworkSwitches {
   // inputs, to the end of backward (torch/distributed/fsdp/_runtime_utils.py,
   // _register_post_backward_reshard_only_hook).
   bool keeps_stream_in_backward = false;
+  // Selective recomputation keeps of a block, besides its input, the results of every second product with a weight, of
+  // attention, and of reductions over tensor parallel ranks.
+  bool caches_products = false;
+  // A compiled block keeps no more than its backward asks for; an eager one all results that the policy names.
+  bool compiled_blocks = false;
+  bool reduces_in_fp32 = false;  // FSDP2 reduces gradients in FP32, whatever type they are made in
+  // FSDP2 units of their own: the embedding, which goes again after its forward, and the final norm with the head.
+  bool ends_are_units = false;
+  bool keeps_last_unit = false;  // FSDP2: the last block stays whole from forward to backward, where others go
+  // Cross-entropy on logits that ranks share is spelled in tensor operations (DTensor's loss_parallel).
+  bool composite_loss_parallel = false;
+  bool keeps_logits = false;  // the caller holds what went into the loss to the end of backward
+  // The caller gives up the logits before backward: a hole that what backward makes does not fit into.
+  bool leaves_logits_hole = false;
 };
 
 // The switches for a request whose defaults are resolved.

@@ -35,6 +35,7 @@ struct Tensor {
   bool requires_grad = false;
   bool external = false;         // owned by somebody else: counted there
   bool pinned = false;           // a node of the graph holds it as an attribute of its own: see Graph::pin
+  bool cached = false;           // a selective checkpoint keeps it: see Graph::cache
   TensorId base = kNoTensor;     // a view: the tensor whose storage it is part of
   std::int16_t last_use = -1;    // operation after which nothing in forward needs it
   std::int16_t first_save = -1;  // the earliest operation that saves it; -1: not saved
@@ -121,6 +122,12 @@ class Graph {
   void pin(TensorId tensor);
   // The caller holds it until backward has ended.
   void keep(TensorId tensor);
+  // A selective checkpoint keeps it from forward until the block has run again.
+  void cache(TensorId tensor);
+  // Products with weights take turns: of every two the first is cached.
+  void cache_in_turn(TensorId product);
+  // But for what backward neither saves nor needs to make that again.
+  void drop_idle_cache();
   // Weight copies that autocast keeps until its context ends.
   void cache_weight_copy(Bytes bytes) { cached_weight_copies_ += bytes; }
 
@@ -147,6 +154,7 @@ class Graph {
   std::vector<Tensor> tensors_;
   std::vector<Op> ops_;
   Bytes cached_weight_copies_;
+  std::int64_t products_ = 0;  // that took turns
   bool overflowed_ = false;
 };
 
@@ -185,6 +193,7 @@ struct BlockProfile {
   Polynomial input;   // the residual stream that enters: what a checkpoint keeps
   Polynomial saved;   // kept for backward when the block runs with gradients, the input included if it is saved
   Polynomial pinned;  // of it, what a checkpoint keeps all the same
+  Polynomial cached;  // what a selective checkpoint keeps besides the input
   Frontier forward_without_grad;  // inside forward, nothing saved
   Frontier forward_with_grad;     // inside forward, saved tensors kept
   Frontier backward;              // inside backward, saved tensors and parameter gradients included
@@ -216,7 +225,8 @@ enum class Phase : std::uint8_t {
   after_backward,
   entering,
   saved,
-  pinned
+  pinned,
+  cached
 };
 struct LiveItem {
   Component component;
@@ -262,6 +272,7 @@ struct BlockContext {
   bool trains_embedding = false;
   bool trains_head = false;
   bool trains_norms = false;
+  bool caches = false;             // a selective checkpoint keeps the results of products (Graph::cache)
   bool accumulates = false;        // parameter gradients are there already: new ones are added and dropped
   bool uses_up_gradients = false;  // the optimizer does, in backward: a tied table's waits for the second one alone
   bool gradient_enters = true;     // the block's input needs a gradient

@@ -90,7 +90,7 @@ struct WalkedGraph {
   Graph graph;
   BlockProfile profile;
   SymbolTable symbols{};
-  Bytes input{}, saved{}, pinned{}, entering{};
+  Bytes input{}, saved{}, pinned{}, cached{}, entering{};
   Peak forward_without_grad{}, forward_with_grad{}, backward{};
 };
 
@@ -99,6 +99,7 @@ struct LayerStack {
   Dim first = 0;  // index of its first layer
   Dim count = 0;
   bool trained = true;  // gradients flow through it
+  bool checkpointed = false;
   WalkedGraph block;
   Params parameters;  // of one layer
   std::size_t group = 0;
@@ -127,6 +128,14 @@ class Step {
   [[nodiscard]] Highest highest() const;
   // The same in the very first step, where the optimizer makes its states at the end.
   [[nodiscard]] Bytes highest_of_first_step() const;
+  // What FSDP2 takes on streams of its own, whose pools the allocator keeps apart: buffers of gathered units, and the
+  // shards of gradients.
+  struct SidePools {
+    Bytes gathered, reduced;
+  };
+  [[nodiscard]] SidePools side_pools() const;
+  // The most bytes on the main stream, with the holes between them.
+  [[nodiscard]] Bytes highest_on_main_stream() const;
   // What those bytes are: adds up to `live(event)`.
   [[nodiscard]] std::vector<Contribution> contributions(Event event) const;
   [[nodiscard]] const std::vector<LayerStack>& stacks() const { return stacks_; }
@@ -164,6 +173,16 @@ class Step {
   template <class Sink>
   void describe_gradients(Event event, Sink& sink) const;
   template <class Sink>
+  void describe_ends(Event event, Sink& sink) const;
+  template <class Sink>
+  void describe_reduction(Event event, Sink& sink) const;
+  template <class Sink>
+  void describe_list_of_gradients(const Contributions& list, Bytes total, Sink& sink) const;
+  [[nodiscard]] bool uses_side_streams() const;
+  [[nodiscard]] bool ends_are_units() const;
+  [[nodiscard]] Params embedding_unit() const;
+  [[nodiscard]] Bytes logits_hole(Event event) const;
+  template <class Sink>
   void describe_waiting_gradient(Event event, Sink& sink) const;
   template <class Sink>
   void describe_gradients_done(Event event, Sink& sink) const;
@@ -181,11 +200,12 @@ class Step {
   template <class Sink>
   void describe_waiting(Sink& sink) const;
   [[nodiscard]] Dim checkpoints_on_gpu(Event event) const;
+  [[nodiscard]] Dim gather_buffers(const LayerStack& stack, Event event) const;
   [[nodiscard]] Dim gathered_layers(const LayerStack& stack, Event event) const;
   [[nodiscard]] Factor unit_of(Params elements) const;
   // Micro-batches before the last leave whole gradients.
   [[nodiscard]] bool keeps_whole() const { return run_.sharding.defers_reduction && run_.accumulation_steps > 1; }
-  [[nodiscard]] bool checkpoints() const { return run_.training.recompute == Recompute::full; }
+  [[nodiscard]] bool checkpoints() const { return run_.training.recompute != Recompute::none; }
   // A checkpoint that is one autograd function runs the block again before any of its backward. Else backward does so
   // when it first asks for a saved tensor.
   [[nodiscard]] bool recomputes_before_backward() const {

@@ -14,6 +14,9 @@ bool is_view(const Graph& g, TensorId x) { return g.at(x).base != kNoTensor; }
 // x * cos + rotate_half(x) * sin. The tables have the type of the residual stream and are shared by all layers.
 TensorId rotary(Graph& g, const BlockContext& c, TensorId x) {
   const Size size = g.at(x).size;
+  if (c.framework.rotary == RotaryKernel::composite_complex) {
+    return cast(g, scale(g, cast(g, x, ElementType::fp32, kAttention)), size.type, kAttention);
+  }
   // In place, on a tensor of its own (liger_kernel/ops/rope.py, rope_forward: contiguous).
   if (c.framework.rotary == RotaryKernel::fused) return is_view(g, x) ? copy(g, x) : x;
   if (c.framework.rotary == RotaryKernel::fused_forward) return g.view(x, size);
@@ -134,6 +137,8 @@ TensorId flash_kernel(Graph& g, const BlockContext& c, Heads in) {
   g.run({in.q, in.k, in.v}, {out, row},
         {.saves = {in.q, in.k, in.v, out, row}, .backward = flash_backward(g, in), .flops = g.polynomial(flop_size)});
   if (bias != kNoTensor && needs_grad) g.save(bias);
+  if (c.caches) g.cache(out);
+  if (c.caches) g.cache(row);
   g.hold({in.q, in.k, in.v, bias});
   return out;
 }

@@ -18,6 +18,10 @@ class ForwardWalk {
   ForwardWalk(const Graph& graph, bool with_grad) : graph_(graph), with_grad_(with_grad) {
     alive_.fill(false);
     if (graph.input != kNoTensor) make(graph.input);
+    // With gradients a block that caches runs for the second time.
+    for (std::size_t t = 0; t < graph.tensors().size() && with_grad; ++t) {
+      if (graph.tensors()[t].cached) make(static_cast<TensorId>(t));
+    }
   }
 
   // Runs operation i and answers the bytes alive while it runs; `settle` then drops what nobody needs any more.
@@ -46,7 +50,7 @@ class ForwardWalk {
     const auto t = static_cast<std::size_t>(id);
     const Tensor& tensor = graph_.tensors()[t];
     if (!alive_[t] || tensor.last_use > static_cast<std::int16_t>(i)) return;
-    if (tensor.pinned || (with_grad_ && tensor.first_save >= 0)) return;
+    if (tensor.pinned || (with_grad_ ? tensor.first_save >= 0 : tensor.cached)) return;
     alive_[t] = false;
     if (!tensor.external) live_ -= tensor.bytes;
   }
@@ -282,7 +286,7 @@ TensorId Graph::tensor(Size size, Component component, bool requires_grad) {
     overflowed_ = true;
     return static_cast<TensorId>(kMaxTensors - 1);
   }
-  tensors_.push_back({size, polynomial(size), component, requires_grad, false, false, kNoTensor, -1, -1});
+  tensors_.push_back({size, polynomial(size), component, requires_grad, false, false, false, kNoTensor, -1, -1});
   return static_cast<TensorId>(tensors_.size() - 1);
 }
 
@@ -371,6 +375,30 @@ void Graph::pin(TensorId t) {
   tensors_[index(t)].pinned = true;
 }
 
+void Graph::cache(TensorId t) {
+  while (at(t).base != kNoTensor) t = at(t).base;
+  tensors_[index(t)].cached = true;
+}
+
+void Graph::cache_in_turn(TensorId product) {
+  if (products_++ % 2 == 0) cache(product);
+}
+
+// What is saved, and what it is made of again from what is cached.
+void Graph::drop_idle_cache() {
+  std::vector<bool> asked(tensors_.size());
+  for (std::size_t t = 0; t < tensors_.size(); ++t) asked[t] = tensors_[t].first_save >= 0;
+  for (auto op = ops_.rbegin(); op != ops_.rend(); ++op) {
+    bool runs_again = false;
+    for (std::size_t k = 0; k < op->output_count; ++k) {
+      const std::size_t t = index(op->outputs[k]);
+      runs_again = runs_again || (asked[t] && !tensors_[t].cached);
+    }
+    for (std::size_t k = 0; k < op->input_count && runs_again; ++k) asked[index(op->inputs[k])] = true;
+  }
+  for (std::size_t t = 0; t < tensors_.size(); ++t) tensors_[t].cached = tensors_[t].cached && asked[t];
+}
+
 TensorId Graph::view(TensorId x, Size size) {
   const TensorId t = part(x, size);
   run({x}, {t}, {});
@@ -431,6 +459,7 @@ BlockProfile profile(const Graph& graph, const GradientPolicy& policy) {
   for (const Tensor& t : graph.tensors()) {
     if (t.first_save >= 0 && !t.external) result.saved += t.bytes;
     if (t.pinned && !t.external) result.pinned += t.bytes;
+    if (t.cached && !t.external) result.cached += t.bytes;
   }
   BackwardWalk walk(graph);
   bool entered = false;
@@ -466,7 +495,7 @@ void collect_forward(const Graph& graph, bool with_grad, std::size_t last, LiveS
   for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
     const Tensor& tensor = graph.tensors()[t];
     if (!walk.alive(t) || tensor.external) continue;
-    const bool kept = tensor.pinned || (with_grad && tensor.first_save >= 0);
+    const bool kept = tensor.pinned || tensor.cached || (with_grad && tensor.first_save >= 0);
     set.add(kept ? tensor.component : Component::working_memory, tensor.size);
   }
   add_workspace(set, graph.ops()[last].forward);
@@ -513,6 +542,11 @@ LiveSet live_at(const Graph& graph, Phase phase, std::int32_t op) {
     case Phase::pinned:
       for (const Tensor& t : graph.tensors()) {
         if (t.pinned && !t.external) set.add(t.component, t.size);
+      }
+      break;
+    case Phase::cached:
+      for (const Tensor& t : graph.tensors()) {
+        if (t.cached && !t.external) set.add(t.component, t.size);
       }
       break;
   }

@@ -28,6 +28,17 @@ TensorId soft_capped(Graph& g, const BlockContext& c, TensorId logits) {
   return scale(g, tanh);
 }
 
+// Logits shared by ranks, in tensor operations: forward shifts them by the maximum and sums their exponentials,
+// backward adds these, made again, to a gradient of zeros (torch/distributed/tensor/parallel/loss.py, _log_softmax and
+// _nll_loss_and_log_softmax_backward).
+TensorId shared_loss(Graph& g, TensorId logits) {
+  const Size size = g.at(logits).size;
+  const TensorId shifted = g.apply({logits}, size, kLogits, {.passes_gradient = true});
+  const TensorId log_softmax =
+      g.apply({shifted}, size, kLogits, {.passes_gradient = true, .forward = {kLogits, {size}}});
+  return g.apply({log_softmax}, loss_size(), kLogits, {.saves = {log_softmax}, .backward = {kLogits, {size.times(2)}}});
+}
+
 // log_softmax keeps its result for itself and for the negative log-likelihood.
 TensorId log_softmax_loss(Graph& g, TensorId logits) {
   const TensorId log_softmax = g.apply({logits}, g.at(logits).size, kLogits);
@@ -52,11 +63,20 @@ LossInput loss_input(Graph& g, const BlockContext& c, TensorId hidden) {
   return {entered, {gives_up ? kNoTensor : logits, raised, shifted}};
 }
 
+// Cross-entropy of logits in their own type, raised to FP32 on the way.
+TensorId upcast_loss(Graph& g, const BlockContext& c, TensorId logits) {
+  if (!c.framework.compiled_loss) return log_softmax_loss(g, cast(g, logits, ElementType::fp32, kLogits));
+  return g.apply({logits}, loss_size(), kLogits, {.saves = {logits}});
+}
+
 // torch's cross_entropy over all logits (transformers/loss/loss_utils.py, ForCausalLMLoss).
 TensorId full_loss(Graph& g, const BlockContext& c, TensorId hidden) {
+  if (c.framework.compiled_loss) return upcast_loss(g, c, soft_capped(g, c, linear(g, c, hidden, head_weight(c))));
   const LossInput in = loss_input(g, c, hidden);
-  const TensorId loss = log_softmax_loss(g, in.logits);
+  const bool shared = c.framework.composite_loss_parallel && c.tensor_ranks > 1;
+  const TensorId loss = shared ? shared_loss(g, in.logits) : log_softmax_loss(g, in.logits);
   g.hold({in.held[0], in.held[1], in.held[2]});
+  if (c.framework.keeps_logits) g.keep(in.held[1]);
   return loss;
 }
 
@@ -67,12 +87,6 @@ TensorId kernel_loss(Graph& g, const BlockContext& c, TensorId hidden) {
                                 {.saves = {in.logits}, .gradient_in_place = c.framework.gradient_over_logits});
   g.hold({in.held[0], in.held[1], in.held[2]});
   return loss;
-}
-
-// Cross-entropy of logits in their own type, raised to FP32 on the way.
-TensorId upcast_loss(Graph& g, const BlockContext& c, TensorId logits) {
-  if (!c.framework.compiled_loss) return log_softmax_loss(g, cast(g, logits, ElementType::fp32, kLogits));
-  return g.apply({logits}, loss_size(), kLogits, {.saves = {logits}});
 }
 
 // torchtune/modules/loss/ce_chunked_output_loss.py: all chunks are projected, then each is upcast in turn. The last
@@ -135,6 +149,8 @@ Workspace chunk_of_logits(const BlockContext& c, ElementType type) {
       w.add(chunk.as(ElementType::fp32));
       w.add(token_size({Symbol::h}, ElementType::fp32, Symbol::one, Symbol::sc));
       break;
+    case LossChunk::with_gradient: w.add(chunk.times(2)); break;
+    case LossChunk::composite: w.add(chunk.as(ElementType::fp32).times(3)); break;
   }
   return w;
 }

@@ -12,7 +12,9 @@ TensorId enter_matrices(Graph& g, const BlockContext& c, TensorId x) {
 
 TensorId leave_matrices(Graph& g, const BlockContext& c, TensorId x) {
   if (!c.sequence_parallel) return x;
-  return g.apply({x}, token_size(stream_of(c), g.at(x).size.type), Component::activations_residual);
+  const TensorId scattered = g.apply({x}, token_size(stream_of(c), g.at(x).size.type), Component::activations_residual);
+  if (c.caches) g.cache(scattered);
+  return scattered;
 }
 
 }  // namespace vramplan::ops

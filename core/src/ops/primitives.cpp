@@ -202,6 +202,7 @@ TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
   } else {
     g.run({in}, {out}, traits);
   }
+  if (c.caches && w.copies == Symbol::one) g.cache_in_turn(out);
   const bool keeps = quantized && input_needs_gradient && c.framework.quantized_keeps_input;
   if (trains || keeps) g.save(in);
   TensorId result = out;
