@@ -78,6 +78,7 @@ Graph block_graph(const BlockContext& c, const LayerGroup& group, bool checkpoin
   g.output = parallel ? parallel_block(g, c, group) : sequential_block(g, c, group);
   g.hold_to_end(g.input);
   g.hold_to_end(g.output);
+  if (checkpointed && recomputes_before_backward(c.framework)) g.hold_output_in_backward();
   return g;
 }
 
