@@ -232,6 +232,7 @@ OrderedJson training(const TrainingChoice& t) {
           {"method", name_of(t.method)},
           {"framework", name_of(t.framework)},
           {"framework_version", version(t.framework_version)},
+          {"trainer", or_null(t.trainer)},
           {"precision", name_of(t.precision)},
           {"base_weights", or_null(t.base_weights)},
           {"optimizer",

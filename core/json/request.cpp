@@ -287,6 +287,7 @@ TrainingChoice read_training(const Json& value, const std::string& pointer, Prob
   reader.enumerator("method", training.method);
   reader.enumerator("framework", training.framework);
   read_version(reader, training.framework_version);
+  reader.enumerator("trainer", training.trainer);
   reader.enumerator("precision", training.precision);
   reader.enumerator("base_weights", training.base_weights);
   if (const Json* optimizer = reader.any("optimizer")) {

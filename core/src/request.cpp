@@ -88,6 +88,11 @@ Choice cross_entropy(const TrainingChoice& t) {
   return one_of("/training/cross_entropy", t.cross_entropy, {full_logits, chunked});
 }
 
+Choice trainer(const TrainingChoice& t) {
+  const bool chosen = t.framework == FrameworkId::transformers || t.framework == FrameworkId::liger;
+  return {"/training/trainer", std::string(t.trainer ? name_of(*t.trainer) : ""), chosen || !t.trainer};
+}
+
 // Unsloth leaves what is not quantized as it is.
 Choice kbit_upcast(const TrainingChoice& t) {
   Choice choice = only_off("/training/kbit_upcast", t.kbit_upcast.value_or(false));
@@ -212,6 +217,7 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
              {AttentionKernel::eager, AttentionKernel::sdpa, AttentionKernel::flash}),
       cross_entropy(t),
       kernels(t),
+      trainer(t),
       kbit_upcast(t),
       compile(t),
       offload_optimizer(t),
@@ -458,8 +464,16 @@ bool is_fused(const TrainingChoice& t) {
 // PEFT raises 16-bit adapters to FP32 whatever the precision of the run; torchtune and litgpt make them in the type of
 // the weights.
 bool has_fp32_adapters(const TrainingChoice& t) {
+  if (trl_lowers_adapters(t)) return false;
   const bool mixed = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
   return has_trainer(t.framework) || t.precision == Precision::fp32 || (t.framework == FrameworkId::litgpt && mixed);
+}
+
+// Preferences and rewards are TRL's trainers; others leave Transformers alone.
+std::optional<Trainer> default_trainer(const TrainingChoice& t) {
+  if (t.framework != FrameworkId::transformers && t.framework != FrameworkId::liger) return std::nullopt;
+  const bool trl = t.objective == Objective::dpo || t.objective == Objective::reward || t.objective == Objective::grpo;
+  return trl ? Trainer::trl : Trainer::transformers;
 }
 
 // Optimizers whose states are FP32 whatever the weights: those of bitsandbytes, those with FP32 copies inside, and all
@@ -518,10 +532,11 @@ PlanRequest resolve_defaults(PlanRequest request) {
   if (is_low_rank(t.optimizer.name) && !t.optimizer.rank) t.optimizer.rank = kDefaultOptimizerRank;
   if (t.framework == FrameworkId::deepspeed) t.optimizer.master_weights = true;
   if (t.optimizer.states == StateFormat::factored) t.optimizer.states.reset();
+  if (!t.kernels) t.kernels = has_fused_kernels(t.framework) ? Kernels::fused : Kernels::eager;
+  if (!t.trainer) t.trainer = default_trainer(t);
   if (!t.optimizer.states) t.optimizer.states = default_states(t, *t.base_weights);
   if (!t.lora.dropout) t.lora.dropout = default_dropout(t.framework);
   if (!t.cross_entropy) t.cross_entropy = is_fused(t) ? CrossEntropy::fused : CrossEntropy::full_logits;
-  if (!t.kernels) t.kernels = has_fused_kernels(t.framework) ? Kernels::fused : Kernels::eager;
   // Its tensor parallelism always shares the tokens too (parallelize_llama).
   if (t.framework == FrameworkId::torchtitan && request.layout && request.layout->tp > 1) request.layout->sp = true;
   if (t.objective == Objective::dpo && !t.reference) {
@@ -531,7 +546,8 @@ PlanRequest resolve_defaults(PlanRequest request) {
     t.generation = GenerationChoice{};
     t.generation->completion_length = std::min(t.generation->completion_length, t.sequence_length);
   }
-  if (!t.kbit_upcast) t.kbit_upcast = false;  // loaders differ: whoever calls prepare_model_for_kbit_training says so
+  // Loaders differ: whoever calls prepare_model_for_kbit_training says so, or has TRL do it.
+  if (!t.kbit_upcast) t.kbit_upcast = trl_prepares(t) && is_bitsandbytes(t.base_weights);
   return request;
 }
 

@@ -56,6 +56,10 @@ Sharding sharding_of(const TrainingChoice& training, const LayoutChoice& layout)
   const std::int64_t shard = layout.shard.value_or(s.ranks);
   share(s, s, layout.zero, shard);
   share(s.experts, s, layout.zero, std::min(shard, expert_data_ranks(layout)));
+  // FOAK's fused adapters read their matrices past FSDP, which is told to ignore them
+  // (fms_acceleration_foak/utils.py, lora_adapters_switch_ddp_from_fsdp).
+  s.whole_adapters = s.is_fsdp() && fuses_adapters_of_quantized(training);
+  if (s.whole_adapters) s.gradients = s.optimizer = s.experts.gradients = s.experts.optimizer = 1;
   return s;
 }
 

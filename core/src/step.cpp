@@ -48,6 +48,7 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.compute = run.types.compute;
   c.weights = working;
   c.leftovers = gathers_in_compute_type(run) ? run.types.compute : run.types.leftovers;
+  c.tables = gathers_in_compute_type(run) ? run.types.compute : run.types.tables;
   c.residual = c.leftovers;
   c.gradients = working;
   c.quantized = is_quantized(run.types.base);
@@ -299,7 +300,7 @@ void add_others(Contributions& out, const Run& run) {
   out.add({Component::cublas_workspace, 1, {{"bytes", run.cublas_workspace.value}}});
   // Unsloth dequantizes into one buffer that grows to the largest matrix (unsloth/kernels/utils.py), and brings
   // offloaded checkpoints back through two (one, when less than 512 MiB is free).
-  if (run.framework.fuses_adapters && is_quantized(run.types.base)) {
+  if (run.framework.adapter_fusion == AdapterFusion::unsloth && is_quantized(run.types.base)) {
     out.add({Component::dequantized_weights,
              bytes_per_element(run.types.compute),
              {{"P_largest", run.inventory.largest_quantized.value}}});
@@ -364,6 +365,7 @@ void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize ba
   w.cached = w.profile.cached.at(products);
   w.entering = w.profile.entering.at(products);
   w.forward_without_grad = w.profile.forward_without_grad.at(products);
+  w.left_in_cache = w.profile.left_in_cache.at(products).bytes;
   w.forward_with_grad = w.profile.forward_with_grad.at(products);
   w.backward = w.profile.backward.at(products);
 }
@@ -832,7 +834,8 @@ void Step::describe_kept(Event event, Sink& sink) const {
     on_gpu -= waiting;
     stream_term(Component::checkpoints,
                 run_.framework.offloads_checkpoints ? not_offloaded(event, *stack) : waiting + (own ? 1 : 0) + above);
-    stream_term(Component::activation_gradients, above);
+    // The hook of the layer above holds the gradient that enters the block that runs: it counts there.
+    stream_term(Component::activation_gradients, above > 0 && own ? above - 1 : above);
     if (forward && !after_head) {
       sink.term(Component::autocast_weights, 1, 1, below,
                 Factor{"W_cast", stack->block.profile.cached_weight_copies.value});
@@ -840,7 +843,7 @@ void Step::describe_kept(Event event, Sink& sink) const {
   }
   if (!forward && !at_head) describe_kept_logits(sink);
   if (event.kind != EventKind::recompute_block) return;
-  if (recomputes_before_backward()) {
+  if (recomputes_before_backward(run_.framework)) {
     stream_term(Component::activation_gradients, 1);
   } else {
     sink.entering(stack_of(event.layer).block);
@@ -985,7 +988,7 @@ void Step::visit_candidates(Visit consider) const {
     // Forward only adds from layer to layer; in backward the ends differ from what lies between.
     consider({EventKind::forward_block, static_cast<std::int32_t>(last)});
     if (!stack.trained) continue;
-    const Bytes gradients = recomputes_before_backward() ? stream_ : stack.block.entering;
+    const Bytes gradients = recomputes_before_backward(run_.framework) ? stream_ : stack.block.entering;
     const bool recomputes =
         stack.checkpointed && stack.block.forward_with_grad.bytes + gradients > stack.block.backward.bytes;
     for (const Dim layer : {stack.first, std::min(stack.first + 1, last), std::max(last - 1, stack.first), last}) {
@@ -996,12 +999,23 @@ void Step::visit_candidates(Visit consider) const {
   }
 }
 
+Bytes Step::left_in_cache() const {
+  Bytes most;
+  for (const LayerStack& stack : stacks_) most = std::max(most, stack.block.left_in_cache);
+  return checkpoints() ? most : Bytes{};
+}
+
 Step::Highest Step::highest() const {
-  Highest best{{EventKind::steady}, live({EventKind::steady})};
+  Highest best{{EventKind::steady}, live({EventKind::steady}), {}};
+  Bytes at_head;
   visit_candidates([&](Event event) {
     const Bytes bytes = live(event);
-    if (bytes > best.bytes) best = {event, bytes};
+    if (event.kind == EventKind::forward_head || event.kind == EventKind::backward_head) {
+      at_head = std::max(at_head, bytes);
+    }
+    if (bytes > best.bytes) best = {event, bytes, {}};
   });
+  best.held = std::max(best.bytes, at_head + left_in_cache());
   return best;
 }
 

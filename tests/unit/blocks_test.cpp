@@ -47,7 +47,7 @@ BlockContext context_for(const ModelArchitecture& model) {
 BlockContext autocast_for(const ModelArchitecture& model) {
   BlockContext c = context_for(model);
   c.framework.autocast = true;
-  c.residual = c.weights = c.leftovers = c.gradients = ElementType::fp32;
+  c.residual = c.weights = c.leftovers = c.tables = c.gradients = ElementType::fp32;
   return c;
 }
 
@@ -176,7 +176,7 @@ TEST_CASE("SDPA makes a bias of a window's mask in every block, and its kernel a
   BlockContext masked = context_for(joined);
   masked.framework.masks_sdpa_windows = true;
   CHECK(saved(masked) == saved(b));
-  masked.compute = masked.residual = masked.weights = masked.leftovers = masked.gradients = ElementType::fp32;
+  masked.compute = masked.residual = masked.weights = masked.leftovers = masked.tables = masked.gradients = ElementType::fp32;
   masked.framework.masks_sdpa_windows = false;
   BlockContext fp32 = masked;
   fp32.model = &global;

@@ -184,7 +184,7 @@ TEST_CASE("a fused linear loss keeps gradients made in forward, the weight's amo
 
 TEST_CASE("under autocast a fused linear loss casts the FP32 weight twice, once when it is frozen") {
   Head head(64, 4096, switches(FrameworkId::liger, CrossEntropy::fused, Kernels::fused, Precision::bf16_amp), true);
-  head.context.leftovers = head.context.residual = head.context.gradients = ElementType::fp32;
+  head.context.leftovers = head.context.tables = head.context.residual = head.context.gradients = ElementType::fp32;
   const std::int64_t hidden = 1024 * 64 * 4, weight = 4096 * 64 * 4, chunk_of_logits = 16 * 4096 * 2;
   CHECK(head.forward({1, 1024}) == 2 * hidden + weight + chunk_of_logits + 2 * weight / 2 + kLoss);
   head.context.trains_head = false;

@@ -14,6 +14,7 @@ export interface TrainingRequest {
   method?: string;
   framework?: string;
   framework_version?: string | null;
+  trainer?: string | null;
   precision?: string;
   base_weights?: string;
   optimizer?: {

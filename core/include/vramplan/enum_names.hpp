@@ -207,6 +207,10 @@ struct EnumNames<Reference> {
   static constexpr Names<3> values = {"model", "adapters_off", "precomputed"};
 };
 template <>
+struct EnumNames<Trainer> {
+  static constexpr Names<2> values = {"transformers", "trl"};
+};
+template <>
 struct EnumNames<SavedModule> {
   static constexpr Names<2> values = {"embedding", "head"};
 };
@@ -285,6 +289,7 @@ static_assert(name_of(Precision::fp8) == "fp8");
 static_assert(name_of(OptimizerName::came) == "came");
 static_assert(name_of(StateFormat::factored) == "factored");
 static_assert(name_of(Reference::precomputed) == "precomputed");
+static_assert(name_of(Trainer::trl) == "trl");
 static_assert(name_of(SavedModule::head) == "head");
 static_assert(name_of(ParameterKind::tower) == "tower");
 static_assert(name_of(Cut::expert) == "expert");

@@ -42,6 +42,13 @@ enum class LossKind : std::uint8_t {
   log_probs,        // log-probability of each token, from all logits (TRL's selective_log_softmax)
   score,            // one output a token, of which the last one counts
 };
+// Adapted projections of one input as one autograd function, which writes the input's gradient over the input.
+enum class AdapterFusion : std::uint8_t {
+  none,
+  unsloth,  // dequantizes into a buffer that all layers share (unsloth/kernels/fast_lora.py)
+  foak,     // dequantizes into a new tensor; keeps what dropout left of the input, one copy for each projection
+            // (fms_acceleration_foak/fused_ops/unsloth_lora/bnb/fast_lora.py)
+};
 // What a fused linear loss holds of a chunk of logits.
 enum class LossChunk : std::uint8_t {
   in_type,        // the chunk in the compute type, its gradient over it (Liger)
@@ -91,6 +98,7 @@ struct FrameworkSwitches {
   bool fp32_embedding_states = false;    // 8-bit optimizers keep 32-bit states of embeddings
   std::int64_t torchao_block = 128;      // values that share a scale in 4-bit states
   bool raises_leftovers = false;         // prepare_model_for_kbit_training raises non-quantized 16-bit weights to FP32
+  bool lowers_tables = false;            // and embedding and head to 16 bits again (TRL, request.hpp)
   bool kv_cache = false;  // a cache concatenates keys and values, which copies them (use_cache on in training)
   // PEFT adapts a parameter that holds all experts by adding the update to the weight, for every pass.
   bool merges_expert_adapters = false;
@@ -103,9 +111,7 @@ struct FrameworkSwitches {
   ChunkRule chunk_rule = ChunkRule::parts;
   std::int64_t loss_chunks = 1;
   std::int64_t loss_chunk_tokens = 0;  // above 0: chunks of so many tokens of each sequence, whatever the length
-  // Adapted projections of one input are one autograd function, which writes the input's gradient over the input and
-  // dequantizes into a buffer that all layers share (unsloth/kernels/fast_lora.py).
-  bool fuses_adapters = false;
+  AdapterFusion adapter_fusion = AdapterFusion::none;
   // Inputs of checkpointed blocks wait in host memory (unsloth_zoo/gradient_checkpointing.py).
   bool offloads_checkpoints = false;
   // A checkpointed block runs without a graph at first: nothing can hold on to what it makes.
@@ -151,6 +157,13 @@ struct FrameworkSwitches {
   // The caller gives up the logits before backward: a hole that what backward makes does not fit into.
   bool leaves_logits_hole = false;
 };
+
+// A checkpoint that is one autograd function runs the block again before any of its backward, and holds the block's
+// output and the gradient that it was given until that has ended (torch/utils/checkpoint.py, CheckpointFunction;
+// unsloth_zoo/gradient_checkpointing.py). Else backward recomputes when it first asks for a saved tensor.
+[[nodiscard]] constexpr bool recomputes_before_backward(const FrameworkSwitches& s) {
+  return s.reentrant_checkpoints || s.offloads_checkpoints;
+}
 
 // The switches for a request whose defaults are resolved.
 [[nodiscard]] FrameworkSwitches switches_for(const TrainingChoice& training, const Sharding& sharding);

@@ -128,6 +128,11 @@ class Graph {
   void cache_in_turn(TensorId product);
   // But for what backward neither saves nor needs to make that again.
   void drop_idle_cache();
+  // The caller holds the output and its gradient until backward has ended.
+  void hold_output_in_backward() {
+    keep(output);
+    holds_output_gradient_ = true;
+  }
   // Weight copies that autocast keeps until its context ends.
   void cache_weight_copy(Bytes bytes) { cached_weight_copies_ += bytes; }
 
@@ -136,6 +141,7 @@ class Graph {
   [[nodiscard]] std::span<const Tensor> tensors() const { return tensors_; }
   [[nodiscard]] std::span<const Op> ops() const { return ops_; }
   [[nodiscard]] Bytes cached_weight_copies() const { return cached_weight_copies_; }
+  [[nodiscard]] bool holds_output_gradient() const { return holds_output_gradient_; }
   [[nodiscard]] bool overflowed() const { return overflowed_; }
   // Of a size in which neither batch nor length occurs: parameters and their gradients.
   [[nodiscard]] Bytes size_in_bytes(const Size& size) const { return bytes_of(size, widths_); }
@@ -155,6 +161,7 @@ class Graph {
   std::vector<Op> ops_;
   Bytes cached_weight_copies_;
   std::int64_t products_ = 0;  // that took turns
+  bool holds_output_gradient_ = false;
   bool overflowed_ = false;
 };
 
@@ -195,6 +202,7 @@ struct BlockProfile {
   Polynomial pinned;  // of it, what a checkpoint keeps all the same
   Polynomial cached;  // what a selective checkpoint keeps besides the input
   Frontier forward_without_grad;  // inside forward, nothing saved
+  Frontier left_in_cache;         // the same without what grows with the square of the length
   Frontier forward_with_grad;     // inside forward, saved tensors kept
   Frontier backward;              // inside backward, saved tensors and parameter gradients included
   Polynomial entering;            // gradients alive when backward first asks for a saved tensor
@@ -264,7 +272,8 @@ struct BlockContext {
   ElementType compute = ElementType::bf16;    // of matrix products
   ElementType residual = ElementType::bf16;   // of the stream between blocks
   ElementType weights = ElementType::bf16;    // of linear weights that are not quantized
-  ElementType leftovers = ElementType::bf16;  // of embeddings, norms and the head
+  ElementType leftovers = ElementType::bf16;  // of norms and biases
+  ElementType tables = ElementType::bf16;     // of embedding and head
   ElementType gradients = ElementType::bf16;  // of parameter gradients
   bool quantized = false;                     // linear layers of the blocks hold a quantized weight
   bool multiplies_int8 = false;               // and multiply it by inputs of 8 bits (LLM.int8)

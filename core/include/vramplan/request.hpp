@@ -53,6 +53,8 @@ enum class Kernels : std::uint8_t { eager, fused };
 // Where the log-probabilities come from that a policy is held to: a second model, the same one with its adapters off,
 // or a data set that holds them.
 enum class Reference : std::uint8_t { model, adapters_off, precomputed };
+// Whose class runs the steps on Transformers' modules: its own Trainer, or a script; or one of TRL's.
+enum class Trainer : std::uint8_t { transformers, trl };
 // What PEFT trains beside the adapters, as a copy of its own (modules_to_save).
 enum class SavedModule : std::uint8_t { embedding, head };
 
@@ -125,6 +127,7 @@ struct TrainingChoice {
   Method method = Method::lora;
   FrameworkId framework = FrameworkId::transformers;
   std::optional<Version> framework_version;  // absent: the newest that the planner knows
+  std::optional<Trainer> trainer;            // of Transformers and Liger; TRL is of the time of that release
   Precision precision = Precision::bf16_amp;
   std::optional<WeightFormat> base_weights;
   OptimizerChoice optimizer;
@@ -147,6 +150,35 @@ struct TrainingChoice {
   std::optional<GenerationChoice> generation;  // present after resolve_defaults where the objective generates
   std::optional<double> tokens;
 };
+
+// The release of Transformers, where none is named: today's; with fused kernels patched in, the one that
+// fms-acceleration, whose kernels they are, was published with (scripts/benchmarks/refs/requirements_liger.txt).
+[[nodiscard]] constexpr bool patches_kernels(const TrainingChoice& t) {
+  return t.framework == FrameworkId::transformers && t.kernels == Kernels::fused;
+}
+[[nodiscard]] constexpr Version release_of(const TrainingChoice& t) {
+  constexpr Version kToday{5, 24};
+  constexpr Version kFusedKernels{4, 45};
+  return t.framework_version.value_or(patches_kernels(t) ? kFusedKernels : kToday);
+}
+// Those kernels fuse the adapters of a base in 4 bits (fms_acceleration_foak/framework_plugin_fast_quantized_peft.py).
+[[nodiscard]] constexpr bool fuses_adapters_of_quantized(const TrainingChoice& t) {
+  return patches_kernels(t) && t.base_weights && is_quantized(*t.base_weights) && *t.base_weights != WeightFormat::int8;
+}
+
+[[nodiscard]] constexpr bool is_bitsandbytes(std::optional<WeightFormat> base) {
+  return base && is_quantized(*base) && *base != WeightFormat::int4_gptq;
+}
+// TRL prepared a quantized base itself, as PEFT does, and lowered embedding and head again where the run was in BF16
+// (trl/trainer/utils.py, peft_module_casting_to_bf16); since 0.26, which came between Transformers 4.57 and 5.0, it
+// leaves the base alone and lowers the adapters instead (trl/trainer/sft_trainer.py).
+[[nodiscard]] constexpr bool trl_prepares(const TrainingChoice& t) {
+  constexpr Version kPreparesNoMore{5, 0};
+  return t.trainer == Trainer::trl && release_of(t) < kPreparesNoMore;
+}
+[[nodiscard]] constexpr bool trl_lowers_adapters(const TrainingChoice& t) {
+  return t.trainer == Trainer::trl && !trl_prepares(t) && is_bitsandbytes(t.base_weights);
+}
 
 [[nodiscard]] constexpr bool has_adapters(Method m) {
   return m == Method::lora || m == Method::dora || m == Method::qlora;

@@ -19,6 +19,7 @@ struct Sharding {
   struct {
     std::int64_t weights = 1, gradients = 1, optimizer = 1;
   } experts{};
+  bool whole_adapters = false;  // every rank holds and updates all adapters
   Engine engine = Engine::ddp;
   std::int64_t ranks = 1;         // that see data of their own
   std::int64_t stage = 0;         // of ZeRO

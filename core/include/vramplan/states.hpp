@@ -34,6 +34,7 @@ struct Inventory {
   Params total, active;
   Params block_linear;       // linear weights of the blocks (litgpt: the head too): what a quantizer stores in few bits
   Params leftovers;          // embeddings, norms, biases, head, towers: never quantized
+  Params tables;             // of the leftovers: embeddings and head
   Params adapters;           // low-rank matrices and DoRA magnitudes
   Params trained_base;       // of the base model
   Params experts;            // of the total
@@ -77,6 +78,7 @@ struct StateTypes {
   WeightFormat base = WeightFormat::bf16;   // block linear weights
   ElementType weights = ElementType::bf16;  // the same when not quantized
   ElementType leftovers = ElementType::bf16;
+  ElementType tables = ElementType::bf16;  // of them, embedding and head
   ElementType adapters = ElementType::fp32;
   ElementType compute = ElementType::bf16;
   ElementType optimizer = ElementType::fp32;

@@ -90,7 +90,7 @@ struct WalkedGraph {
   Graph graph;
   BlockProfile profile;
   SymbolTable symbols{};
-  Bytes input{}, saved{}, pinned{}, cached{}, entering{};
+  Bytes input{}, saved{}, pinned{}, cached{}, entering{}, left_in_cache{};
   Peak forward_without_grad{}, forward_with_grad{}, backward{};
 };
 
@@ -124,6 +124,10 @@ class Step {
   struct Highest {
     Event event;
     Bytes bytes;
+    // What the caching allocator holds at least. It splits a segment for smaller tensors but never joins two: those that
+    // the forward pass of checkpointed blocks filled with tensors that are gone stay beside the logits, which are larger
+    // (c10/cuda/CUDACachingAllocator.cpp). In backward, blocks find room in what the logits have left.
+    Bytes held;
   };
   [[nodiscard]] Highest highest() const;
   // The same in the very first step, where the optimizer makes its states at the end.
@@ -196,6 +200,7 @@ class Step {
   // DPO asks the reference when the policy has answered, all that it saved being there; GRPO asks it before.
   [[nodiscard]] bool reference_runs_last() const { return run_.training.objective == Objective::dpo; }
   [[nodiscard]] BatchSize batch() const;
+  [[nodiscard]] Bytes left_in_cache() const;
   [[nodiscard]] Dim tokens() const;
   template <class Sink>
   void describe_waiting(Sink& sink) const;
@@ -206,11 +211,6 @@ class Step {
   // Micro-batches before the last leave whole gradients.
   [[nodiscard]] bool keeps_whole() const { return run_.sharding.defers_reduction && run_.accumulation_steps > 1; }
   [[nodiscard]] bool checkpoints() const { return run_.training.recompute != Recompute::none; }
-  // A checkpoint that is one autograd function runs the block again before any of its backward. Else backward does so
-  // when it first asks for a saved tensor.
-  [[nodiscard]] bool recomputes_before_backward() const {
-    return run_.framework.reentrant_checkpoints || run_.framework.offloads_checkpoints;
-  }
 
   Run run_;
   // gradients_: as the optimizer finds them; kept_: as they are kept from pass to pass; buffers_: of backward

@@ -21,15 +21,6 @@ void choose_loss(FrameworkSwitches& s, CrossEntropy choice, bool fused_kernels) 
   }
 }
 
-// What an absent version stands for: today's release; with fused kernels the one that fms-acceleration, whose kernels
-// they are, was published with (scripts/benchmarks/refs/requirements_liger.txt).
-Version release_of(const TrainingChoice& t) {
-  constexpr Version kToday{5, 24};
-  constexpr Version kFusedKernels{4, 45};
-  const bool foak = t.framework == FrameworkId::transformers && t.kernels == Kernels::fused;
-  return t.framework_version.value_or(foak ? kFusedKernels : kToday);
-}
-
 // TRL: reward_trainer.py scores sequences; dpo_trainer.py and grpo_trainer.py take log-probabilities of tokens, GRPO
 // only those of the completion and the token before it, at the temperature of sampling.
 void set_objective(FrameworkSwitches& s, const TrainingChoice& t) {
@@ -110,7 +101,8 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, const Sharding&
   set_objective(s, t);
   s.reentrant_checkpoints = reentrant_checkpoints(release);
   s.autocast = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
-  s.fp32_adapters = true;  // peft: autocast_adapter_dtype raises 16-bit adapters to FP32, whatever the precision
+  // peft: autocast_adapter_dtype raises 16-bit adapters to FP32, whatever the precision
+  s.fp32_adapters = !trl_lowers_adapters(t);
   // peft/tuners/lora/bnb.py and gptq.py cast outside autocast only
   s.adapter_casts_input = !(s.autocast && t.base_weights && is_quantized(*t.base_weights));
   s.quantized_output_follows_input = true;  // bitsandbytes/nn/modules.py, Linear4bit.forward
@@ -121,7 +113,11 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, const Sharding&
   s.foreach_optimizer = t.optimizer.foreach.value_or(foreach_by_default(release));
   set_trainer_optimizers(s);
   s.raises_leftovers = t.kbit_upcast.value_or(false) && !sharding.gathers;  // FSDP's mixed precision lowers them again
+  // Of bases in 4 bits only.
+  s.lowers_tables = s.raises_leftovers && trl_prepares(t) && t.precision == Precision::bf16_amp &&
+                    *t.base_weights != WeightFormat::int8;
   s.raises_trained = sharding.is_fsdp() && s.autocast && trains_all_weights(t.method);
+  if (fuses_adapters_of_quantized(t)) s.adapter_fusion = AdapterFusion::foak;
   s.keeps_stream_in_backward = sharding.gathers && sharding.engine == Engine::fsdp1 && has_adapters(t.method);
   return s;
 }

@@ -25,7 +25,7 @@ FrameworkSwitches unsloth_switches(const TrainingChoice& t) {
   s.quantized_output_follows_input = true;
   s.foreach_optimizer = t.optimizer.foreach.value_or(false);  // the Trainer's
   set_trainer_optimizers(s);
-  s.fuses_adapters = true;
+  s.adapter_fusion = AdapterFusion::unsloth;
   s.offloads_checkpoints = t.recompute == Recompute::full;  // use_gradient_checkpointing="unsloth", its default
   return s;
 }

@@ -79,6 +79,7 @@ Graph block_graph(const BlockContext& c, const LayerGroup& group, bool checkpoin
   g.hold_to_end(g.input);
   g.hold_to_end(g.output);
   if (c.framework.compiled_blocks) g.drop_idle_cache();
+  if (checkpointed && recomputes_before_backward(c.framework)) g.hold_output_in_backward();
   return g;
 }
 

@@ -6,7 +6,7 @@ namespace vramplan {
 Graph embedding_graph(const BlockContext& c) {
   using namespace ops;
   Graph g(widths_for(c, nullptr));
-  const Size table{{Symbol::V, Symbol::h, Symbol::one, Symbol::one}, 1, c.leftovers};
+  const Size table{{Symbol::V, Symbol::h, Symbol::one, Symbol::one}, 1, c.tables};
   // A table that is tied to the head has its gradient already, from there: the second one is added and dropped. A copy
   // that adapters train is not tied, and a classifier's head is no table.
   const bool tied = c.model->tie_word_embeddings && c.trains_base && c.framework.loss != LossKind::score;

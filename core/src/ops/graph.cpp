@@ -71,7 +71,11 @@ class BackwardWalk {
       saved_[t] = tensor.first_save >= 0 && !tensor.external;
       if (saved_[t]) live_ += tensor.bytes;
     }
-    if (graph.output != kNoTensor && graph.at(graph.output).requires_grad) assign(graph.output, make(graph.output));
+    if (graph.output != kNoTensor && graph.at(graph.output).requires_grad) {
+      const std::int16_t entering = make(graph.output);
+      assign(graph.output, entering);
+      if (graph.holds_output_gradient()) ++references_[at(entering)];
+    }
   }
 
   Polynomial run(std::size_t i) {
@@ -205,6 +209,24 @@ Frontier forward_frontier(const Graph& graph, bool with_grad) {
   Frontier frontier;
   for (std::size_t i = 0; i < graph.ops().size(); ++i) {
     frontier.consider({walk.run(i), static_cast<std::int32_t>(i), {}, {}});
+    walk.settle(i);
+  }
+  return frontier;
+}
+
+// Scores of attention are as large as logits: the allocator's segments serve both.
+Polynomial without_scores(Polynomial p) {
+  for (const Product product : {Product::bss, Product::bsw, Product::ss}) {
+    p.coefficient[static_cast<std::size_t>(product)] = 0;
+  }
+  return p;
+}
+
+Frontier frontier_without_scores(const Graph& graph) {
+  ForwardWalk walk(graph, false);
+  Frontier frontier;
+  for (std::size_t i = 0; i < graph.ops().size(); ++i) {
+    frontier.consider({without_scores(walk.run(i)), static_cast<std::int32_t>(i), {}, {}});
     walk.settle(i);
   }
   return frontier;
@@ -455,6 +477,7 @@ BlockProfile profile(const Graph& graph, const GradientPolicy& policy) {
   BlockProfile result;
   if (graph.input != kNoTensor) result.input = graph.at(graph.input).bytes;
   result.forward_without_grad = forward_frontier(graph, false);
+  result.left_in_cache = frontier_without_scores(graph);
   result.forward_with_grad = forward_frontier(graph, true);
   for (const Tensor& t : graph.tensors()) {
     if (t.first_save >= 0 && !t.external) result.saved += t.bytes;

@@ -163,14 +163,14 @@ TensorId fused_linear_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   const bool trains = c.trains_head;
   const ElementType type = fused_logits_type(g, c, hidden);
   OpTraits traits{.saves_gradients = true, .forward = chunk_of_logits(c, type)};
-  if (c.leftovers != type) traits.forward.add(head_matrix(type).times(trains ? 2 : 1));
-  if (trains) add_parameter_gradient(g, c, head_matrix(c.leftovers), traits);
+  if (c.tables != type) traits.forward.add(head_matrix(type).times(trains ? 2 : 1));
+  if (trains) add_parameter_gradient(g, c, head_matrix(c.tables), traits);
   const TensorId made = g.tensor(g.at(hidden).size, kLogits, false);
   const TensorId loss = g.tensor(loss_size(), kLogits, g.at(hidden).requires_grad || trains);
   if (!trains) {
     g.run({hidden}, {loss, made}, traits);
   } else {
-    const TensorId weight = g.tensor(head_matrix(c.leftovers), Component::gradients, false);
+    const TensorId weight = g.tensor(head_matrix(c.tables), Component::gradients, false);
     g.run({hidden}, {loss, made, weight}, traits);
     g.save(weight);
   }
@@ -191,13 +191,13 @@ TensorId tiled_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   const TensorId gathered = copy(g, scored_part(g, c, hidden));
   const ElementType type = fused_logits_type(g, c, hidden);
   Workspace tile(kLogits, {token_size({Symbol::one, kTileColumns}, type, Symbol::one, Symbol::sc)});
-  if (c.leftovers != type) tile.add({{Symbol::h, Symbol::one, Symbol::one, Symbol::one}, kTileColumns, type});
+  if (c.tables != type) tile.add({{Symbol::h, Symbol::one, Symbol::one, Symbol::one}, kTileColumns, type});
   OpTraits traits{.saves = {gathered}, .forward = tile, .backward = tile};
   const Size entered = g.at(gathered).size;
   if (entered.type != ElementType::fp32) traits.backward.add(entered.as(ElementType::fp32));
   if (c.trains_head) {
-    if (c.leftovers != ElementType::fp32) traits.backward.add(head_matrix(ElementType::fp32));
-    add_parameter_gradient(g, c, head_matrix(c.leftovers), traits);
+    if (c.tables != ElementType::fp32) traits.backward.add(head_matrix(ElementType::fp32));
+    add_parameter_gradient(g, c, head_matrix(c.tables), traits);
   }
   return g.apply({gathered}, loss_size(), kLogits, traits);
 }

@@ -107,7 +107,7 @@ bool is_quantized(const BlockContext& c, const Linear& w) {
 bool trains_weight(const BlockContext& c, const Linear& w) {
   return !is_quantized(c, w) && (w.leftover ? c.trains_head : c.trains_base);
 }
-ElementType stored_type(const BlockContext& c, const Linear& w) { return w.leftover ? c.leftovers : c.weights; }
+ElementType stored_type(const BlockContext& c, const Linear& w) { return w.leftover ? c.tables : c.weights; }
 
 }  // namespace
 
@@ -192,7 +192,7 @@ TensorId linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
   if (quantized) traits.forward = dequantized(c, w);
   if (quantized && input_needs_gradient) traits.backward = dequantized(c, w);
   if (trains && !casts) {
-    add_parameter_gradient(g, c, weight_size(w, w.leftover ? c.leftovers : c.gradients), traits);
+    add_parameter_gradient(g, c, weight_size(w, w.leftover ? c.tables : c.gradients), traits);
   }
   const Size size = token_size(w.out, g.at(in).size.type, w.per_token, w.tokens);
   const TensorId out = g.tensor(size, w.component, input_needs_gradient || trains);

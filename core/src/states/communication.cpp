@@ -16,7 +16,7 @@ constexpr std::int64_t kReduceBucket = 500'000'000;  // reduce_bucket_size, elem
 void add_ddp_buckets(Contributions& out, const Inventory& n, const StateTypes& types) {
   out.add({kBuffers, bytes_per_element(types.weights), {{"P_trained", n.trained_base.value}}});
   out.add({kBuffers, bytes_per_element(types.adapters), {{"P_adapter", n.adapters.value}}});
-  out.add({kBuffers, bytes_per_element(types.leftovers), {{"P_copy", n.copies.value}}});
+  out.add({kBuffers, bytes_per_element(types.tables), {{"P_copy", n.copies.value}}});
 }
 
 ElementType gradient_type(const Inventory& n, const StateTypes& types) {

@@ -8,7 +8,7 @@ void add_all(Contributions& out, const Inventory& n, ElementType weights, const 
   constexpr Component kGradients = Component::gradients;
   add_shared(out, kGradients, "P_trained", n.with_gradients, n.trained_experts, weights, shared);
   add_shared(out, kGradients, "P_adapter", n.adapters, n.expert_adapters, types.adapters, shared);
-  add_shared(out, kGradients, "P_copy", n.copies, Params(0), types.leftovers, shared);
+  add_shared(out, kGradients, "P_copy", n.copies, Params(0), types.tables, shared);
 }
 
 }  // namespace

@@ -192,6 +192,8 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
     const bool quantized = (g.quantizable && !outside) || (quantizes_head && g.kind == ParameterKind::head);
     (quantized ? n.block_linear : n.leftovers) += parameters_of(g);
     if (quantized && g.cut == Cut::expert) n.quantized_experts += parameters_of(g);
+    const bool table = g.kind == ParameterKind::embedding || g.kind == ParameterKind::head;
+    if (table && !quantized) n.tables += parameters_of(g);
     if (outside) {
       n.outside_layers += parameters_of(g);
     } else {
@@ -242,6 +244,7 @@ StateTypes state_types(const TrainingChoice& t, const FrameworkSwitches& framewo
                                                      : half;
   if (framework.raises_trained && !is_quantized(types.base)) types.weights = ElementType::fp32;
   types.leftovers = is_quantized(types.base) && framework.raises_leftovers ? ElementType::fp32 : types.weights;
+  types.tables = framework.lowers_tables ? types.compute : types.leftovers;
   types.adapters = framework.fp32_adapters ? ElementType::fp32 : types.compute;
   switch (t.optimizer.states.value_or(StateFormat::fp32)) {
     case StateFormat::bf16: types.optimizer = ElementType::bf16; break;

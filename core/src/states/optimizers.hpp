@@ -63,7 +63,7 @@ struct Setting {
   // Of a weight as the optimizer sees it, and of its gradient.
   [[nodiscard]] std::int64_t weight_bytes(const TrainedTensor& t) const {
     if (choice.master_weights) return bytes_per_element(ElementType::fp32);
-    return bytes_per_element(t.adapter ? types.adapters : t.copy ? types.leftovers : types.weights);
+    return bytes_per_element(t.adapter ? types.adapters : t.copy ? types.tables : types.weights);
   }
   // PyTorch makes states in the type of their parameter, and a copy of a module keeps the type that it has;
   // bitsandbytes' are FP32.

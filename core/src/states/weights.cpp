@@ -34,16 +34,19 @@ void add_frozen(Contributions& out, const Inventory& n, Params trained, Params t
   const Params experts = shared.ranks == shared.of_experts ? kNone : n.quantized_experts;
   packed("P_linear", n.block_linear - experts, shared.ranks);
   packed("P_expert", experts, shared.of_experts);
-  add_shared(out, Component::frozen_weights, "P_other", n.leftovers, n.experts - n.quantized_experts, types.leftovers,
-             shared);
+  const Params lowered = types.tables == types.leftovers ? kNone : n.tables;
+  add_shared(out, Component::frozen_weights, "P_other", n.leftovers - lowered, n.experts - n.quantized_experts,
+             types.leftovers, shared);
+  add_shared(out, Component::frozen_weights, "P_tables", lowered, kNone, types.tables, shared);
 }
 
 // It has the shape and the type of what it averages (EMAModel of Diffusers; AveragedModel of torch.optim.swa_utils
 // copies frozen weights too).
-void add_moving_average(Contributions& out, const Inventory& n, const StateTypes& types, SharedBy shared) {
+void add_moving_average(Contributions& out, const Inventory& n, const StateTypes& types, SharedBy shared,
+                        SharedBy adapters) {
   add_shared(out, Component::weights, "P_ema", n.trained_base, n.trained_experts, types.weights, shared);
-  add_shared(out, Component::weights, "P_ema", n.copies, kNone, types.leftovers, shared);
-  add_shared(out, Component::adapters, "P_ema", n.adapters, n.expert_adapters, types.adapters, shared);
+  add_shared(out, Component::weights, "P_ema", n.copies, kNone, types.tables, shared);
+  add_shared(out, Component::adapters, "P_ema", n.adapters, n.expert_adapters, types.adapters, adapters);
 }
 
 // GPTQ's scales and zeros, and LLM.int8's, are tensors of the module.
@@ -56,21 +59,22 @@ bool shares_constants(WeightFormat base) {
 void add_weights(Contributions& out, const Inventory& n, const TrainingChoice& training, const StateTypes& types,
                  const Sharding& sharding) {
   const SharedBy shared{sharding.weights, sharding.experts.weights};
+  const SharedBy adapters = sharding.whole_adapters ? SharedBy{1, 1} : shared;
   // A 4-bit module keeps its constants beside its weight, as no parameter of its own (bitsandbytes/nn/modules.py,
   // Params4bit.quant_state): sharding and offload pass them by.
   if (is_quantized(types.base)) {
     add_quantization_constants(out, n, types.base, shares_constants(types.base) ? shared.ranks : 1);
   }
   if (sharding.host_weights) return;
-  if (training.ema) add_moving_average(out, n, types, shared);
+  if (training.ema) add_moving_average(out, n, types, shared, adapters);
   if (trains_all_weights(training.method)) {
     add_shared(out, Component::weights, "P", n.total, n.experts, types.weights, shared);
     return;
   }
   add_frozen(out, n, n.trained_base, n.trained_experts, types, shared);
   add_shared(out, Component::weights, "P_trained", n.trained_base, n.trained_experts, types.weights, shared);
-  add_shared(out, Component::weights, "P_copy", n.copies, kNone, types.leftovers, shared);
-  add_shared(out, Component::adapters, "P_adapter", n.adapters, n.expert_adapters, types.adapters, shared);
+  add_shared(out, Component::weights, "P_copy", n.copies, kNone, types.tables, shared);
+  add_shared(out, Component::adapters, "P_adapter", n.adapters, n.expert_adapters, types.adapters, adapters);
 }
 
 void add_reference_weights(Contributions& out, const Inventory& n, const StateTypes& types, const Sharding& sharding) {
@@ -94,7 +98,7 @@ void add_master_weights(Contributions& out, const Inventory& n, const TrainingCh
   };
   copied("P_trained", n.trained_base, n.trained_experts, types.weights);
   copied("P_adapter", n.adapters, n.expert_adapters, types.adapters);
-  copied("P_copy", n.copies, kNone, types.leftovers);
+  copied("P_copy", n.copies, kNone, types.tables);
 }
 
 }  // namespace vramplan
