@@ -14,13 +14,16 @@ declare global {
   var __vramplanWasm: string | undefined;
 }
 
-function wasmBytes(): Uint8Array {
+/** The module's bytes, which the page carries gzipped. */
+async function wasmBytes(): Promise<Uint8Array> {
   const text = globalThis.__vramplanWasm ?? document.getElementById('core-wasm')?.textContent ?? '';
-  return Uint8Array.from(atob(text.trim()), (character) => character.charCodeAt(0));
+  const packed = Uint8Array.from(atob(text.trim()), (character) => character.charCodeAt(0));
+  const plain = new Blob([packed]).stream().pipeThrough(new DecompressionStream('gzip'));
+  return new Uint8Array(await new Response(plain).arrayBuffer());
 }
 
 export async function startEngine(): Promise<Engine> {
-  const core = await createVramplan({ wasmBinary: wasmBytes(), locateFile: (name) => name });
+  const core = await createVramplan({ wasmBinary: await wasmBytes(), locateFile: (name) => name });
   return {
     plan: (request) => JSON.parse(core.plan(JSON.stringify(request))) as Report,
     catalogue: () => JSON.parse(core.catalogue()) as Catalogue,
