@@ -1,6 +1,7 @@
 // Builds the page: web/src and the Wasm module in build/wasm/wasm (or $VRAMPLAN_WASM_DIR) become
 //
-//   dist/site/              index.html, app.js, core-wasm.js, style.css and the files of web/public
+//   dist/site/              index.html, app.js, core-wasm.js, style.css, vramplan.html (a copy of the single file, for
+//                           visitors to save) and the files of web/public
 //   dist/offline/vramplan.html  the same texts in one file, with a policy that allows exactly them
 //
 // Both use classic scripts: module scripts and fetched files do not run from file://, or once a page was saved.
@@ -124,6 +125,7 @@ async function buildPage() {
   });
   writeFileSync(join(site, 'index.html'), page);
   writeFileSync(offline, offlinePage(template, app, style, wasm));
+  cpSync(offline, join(site, 'vramplan.html')); // what the page offers to save
   checkOutputs(wasm);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "vramplan/fit_matrix.hpp"
+
 namespace vramplan {
 namespace {
 

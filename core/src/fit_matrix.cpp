@@ -11,6 +11,13 @@ namespace {
 // What people weigh against each other.
 constexpr Method kCompared[] = {Method::full, Method::lora, Method::qlora};
 
+// What the weights that a method starts from are stored in; the trained weights of full fine-tuning follow the
+// precision (resolve_defaults).
+std::optional<WeightFormat> base_of(Method method) {
+  if (has_adapters(method)) return method == Method::qlora ? WeightFormat::nf4 : WeightFormat::bf16;
+  return std::nullopt;
+}
+
 std::vector<PlanRequest> columns(const PlanRequest& request) {
   std::vector<PlanRequest> out;
   const Method own = request.training.method;
@@ -35,6 +42,17 @@ MatrixCell cell(const Gpu& gpu, const TrainingChoice& training, const NeedPerGpu
 }
 
 }  // namespace
+
+PlanRequest with_method(PlanRequest request, Method method) {
+  TrainingChoice& t = request.training;
+  t.method = method;
+  t.base_weights = base_of(method);
+  t.trainable_layers.reset();
+  t.optimizer.states = StateFormat::fp32;
+  const bool quantized = t.base_weights && is_quantized(*t.base_weights);
+  t.kbit_upcast = quantized && t.framework == FrameworkId::transformers;
+  return resolve_defaults(std::move(request));
+}
 
 FitMatrix fit_matrix(const Catalogue& catalogue, const PlanRequest& request, const NeedOfRequest& need) {
   FitMatrix matrix;

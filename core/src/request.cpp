@@ -502,26 +502,4 @@ PlanRequest resolve_defaults(PlanRequest request) {
   return request;
 }
 
-namespace {
-
-// What the weights that a method starts from are stored in; the trained weights of full fine-tuning follow the
-// precision (resolve_defaults).
-std::optional<WeightFormat> base_of(Method method) {
-  if (has_adapters(method)) return method == Method::qlora ? WeightFormat::nf4 : WeightFormat::bf16;
-  return std::nullopt;
-}
-
-}  // namespace
-
-PlanRequest with_method(PlanRequest request, Method method) {
-  TrainingChoice& t = request.training;
-  t.method = method;
-  t.base_weights = base_of(method);
-  t.trainable_layers.reset();
-  t.optimizer.states = StateFormat::fp32;
-  const bool quantized = t.base_weights && is_quantized(*t.base_weights);
-  t.kbit_upcast = quantized && t.framework == FrameworkId::transformers;
-  return resolve_defaults(std::move(request));
-}
-
 }  // namespace vramplan

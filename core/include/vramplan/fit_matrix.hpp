@@ -32,6 +32,9 @@ struct FitMatrix {
 // The need of a request on any card and number of cards; valid as long as the function is kept.
 using NeedOfRequest = std::function<NeedPerGpu(const PlanRequest&)>;
 
+// The same run with another method, which starts from its own defaults: what follows from the method is left to them.
+[[nodiscard]] PlanRequest with_method(PlanRequest request, Method method);
+
 // `request` with its defaults resolved. A method that the request's other choices exclude has no column.
 [[nodiscard]] FitMatrix fit_matrix(const Catalogue& catalogue, const PlanRequest& request, const NeedOfRequest& need);
 

@@ -211,9 +211,6 @@ struct PlanRequest {
 // What the visitor gave stays. `foreach` stays absent too: its default belongs to the framework.
 [[nodiscard]] PlanRequest resolve_defaults(PlanRequest request);
 
-// The same run with another method, which starts from its own defaults: what follows from the method is left to them.
-[[nodiscard]] PlanRequest with_method(PlanRequest request, Method method);
-
 [[nodiscard]] constexpr bool trains_all_weights(Method method) {
   return method == Method::full || method == Method::galore || method == Method::lomo;
 }
