@@ -1,10 +1,11 @@
 // Builds the page: web/src and the Wasm module in build/wasm/wasm (or $VRAMPLAN_WASM_DIR) become
 //
-//   dist/site/              index.html, app.js, core-wasm.js, style.css and the files of web/public
+//   dist/site/              index.html, app.js, core-wasm.js, style.css, vramplan.html (a copy of the single file, for
+//                           visitors to save) and the files of web/public
 //   dist/offline/vramplan.html  the same texts in one file, with a policy that allows exactly them
 //
 // Both use classic scripts: module scripts and fetched files do not run from file://, or once a page was saved.
-// app.js takes the module's bytes, in base64, from
+// app.js takes the module's bytes, gzipped and in base64 (text that holds packed bytes packs to their size again), from
 //   globalThis.__vramplanWasm ?? document.getElementById('core-wasm').textContent
 // and gives them to `import createVramplan from 'vramplan-core'` as wasmBinary.
 //
@@ -107,7 +108,7 @@ function checkOutputs(wasm) {
 
 async function buildPage() {
   const [app, style] = await Promise.all([bundleScript(), bundleStyle()]);
-  const wasm = readFileSync(join(wasmDir, 'vramplan.wasm')).toString('base64');
+  const wasm = gzipSync(readFileSync(join(wasmDir, 'vramplan.wasm')), { level: 9 }).toString('base64');
   const template = read(web, 'src', 'index.html');
 
   rmSync(join(web, 'dist'), { recursive: true, force: true });
@@ -124,6 +125,7 @@ async function buildPage() {
   });
   writeFileSync(join(site, 'index.html'), page);
   writeFileSync(offline, offlinePage(template, app, style, wasm));
+  cpSync(offline, join(site, 'vramplan.html')); // what the page offers to save
   checkOutputs(wasm);
 }
 

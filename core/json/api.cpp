@@ -6,6 +6,7 @@
 
 #include "catalogue.hpp"
 #include "data.hpp"
+#include "diagnose.hpp"
 #include "evidence.hpp"
 #include "parse.hpp"
 #include "report.hpp"
@@ -32,18 +33,57 @@ void add_unless_known(Problems& problems, Problem problem) {
   if (std::none_of(problems.begin(), problems.end(), touches)) problems.push_back(std::move(problem));
 }
 
-std::string plan_or_problems(std::string_view request_json) {
+Result<Report> report_on(const Json& document, const Catalogue& catalogue) {
+  PlanRequest request;
+  Problems problems = read_request(document, request);
+  if (!problems.empty()) {  // names are looked up all the same: all problems at once
+    for (Problem& p : check_names(request, catalogue)) add_unless_known(problems, std::move(p));
+    return problems;
+  }
+  return vramplan::plan(request, catalogue, shipped_evidence());
+}
+
+std::string plan_or_problems(std::string_view request_json, const Catalogue& catalogue) {
   const Result<Json> document = parse_document(request_json);
   if (!document.ok()) return answer_with(document.problems());
-  PlanRequest request;
-  Problems problems = read_request(document.value(), request);
-  if (!problems.empty()) {  // names are looked up all the same: all problems at once
-    for (Problem& p : check_names(request, shipped_catalogue())) add_unless_known(problems, std::move(p));
-    return answer_with(problems);
-  }
-  const Result<Report> report = vramplan::plan(request, shipped_catalogue(), shipped_evidence());
+  const Result<Report> report = report_on(document.value(), catalogue);
   if (!report.ok()) return answer_with(report.problems());
   return text(write_report(report.value(), document.value(), kVersion));
+}
+
+// The shipped catalogue with a vendor's rows; what is wrong with them.
+Result<Catalogue> catalogue_of(std::string_view vendor_json) {
+  const Result<Json> document = parse_document(vendor_json);
+  if (!document.ok()) return document.problems();
+  return extend_catalogue(shipped_catalogue(), document.value());
+}
+
+// Those changes of the run that free what the failed allocation lacked.
+OrderedJson sufficient_changes(const Report& report, const Json& request, Bytes shortage) {
+  Report enough = report;
+  std::erase_if(enough.changes, [&](const Change& c) { return c.saved < shortage; });
+  return write_changes(enough, request);
+}
+
+std::string diagnosis_or_problems(std::string_view document_json) {
+  const Result<Json> document = parse_document(document_json);
+  if (!document.ok()) return answer_with(document.problems());
+  Problems problems;
+  ObjectReader reader(document.value(), "", problems);
+  std::string message;
+  reader.string("text", message, Need::required);
+  const Json* request = reader.object("request");
+  reader.finish();
+  if (!problems.empty()) return answer_with(problems);
+  const std::optional<Diagnosis> diagnosis = read_diagnosis(message);
+  OrderedJson answer = {{"version", kVersion},
+                        {"problems", OrderedJson::array()},
+                        {"diagnosis", write_diagnosis(diagnosis, shipped_catalogue())},
+                        {"changes", OrderedJson::array()}};
+  if (!diagnosis || request == nullptr) return text(answer);
+  const Result<Report> report = report_on(*request, shipped_catalogue());
+  if (report.ok()) answer["changes"] = sufficient_changes(report.value(), *request, diagnosis->shortage);
+  return text(answer);
 }
 
 // The core throws nothing; what the JSON library or the allocator may throw ends here.
@@ -61,11 +101,30 @@ std::string guarded(Answer answer) {
 }  // namespace
 
 std::string plan(std::string_view request_json) {
-  return guarded([&] { return plan_or_problems(request_json); });
+  return guarded([&] { return plan_or_problems(request_json, shipped_catalogue()); });
+}
+
+std::string plan_with(std::string_view request_json, std::string_view vendor_json) {
+  return guarded([&] {
+    const Result<Catalogue> catalogue = catalogue_of(vendor_json);
+    return catalogue.ok() ? plan_or_problems(request_json, catalogue.value()) : answer_with(catalogue.problems());
+  });
 }
 
 std::string catalogue() {
   return guarded([] { return text(write_catalogue(shipped_catalogue(), data::sources_json(), kVersion)); });
+}
+
+std::string catalogue_with(std::string_view vendor_json) {
+  return guarded([&] {
+    const Result<Catalogue> catalogue = catalogue_of(vendor_json);
+    if (!catalogue.ok()) return answer_with(catalogue.problems());
+    return text(write_catalogue(catalogue.value(), data::sources_json(), kVersion));
+  });
+}
+
+std::string diagnose(std::string_view document_json) {
+  return guarded([&] { return diagnosis_or_problems(document_json); });
 }
 
 std::string version() { return text({{"version", kVersion}}); }

@@ -117,6 +117,9 @@ void add_choices(OrderedJson& out, const TrainingChoice& d) {
   out.push_back(
       choice<CrossEntropy>("/training/cross_entropy", nullptr, [](T& t, CrossEntropy v) { t.cross_entropy = v; }));
   out.push_back(choice<Kernels>("/training/kernels", nullptr, [](T& t, Kernels v) { t.kernels = v; }));
+  out.push_back(choice<Reference>("/training/reference", nullptr, [](T& t, Reference v) { t.reference = v; }));
+  out.push_back(choice<SavedModule>("/training/lora/modules_to_save", OrderedJson::array(),
+                                    [](T& t, SavedModule v) { t.lora.modules_to_save = {v}; }));
 }
 
 void add_ranges(OrderedJson& out, const TrainingChoice& d) {
@@ -129,7 +132,25 @@ void add_ranges(OrderedJson& out, const TrainingChoice& d) {
   out.push_back(range("/training/trainable_layers", limits::kLayers, kProposedTrainableLayers));
   out.push_back(range("/hardware/count", limits::kGpuCount, 1));
   out.push_back(range("/model/parameters", limits::kParameters, nullptr));
-  out.push_back(range("/layout/zero", {0, 3}, 0));
+  out.push_back(range("/training/generation/completion_length", limits::kSequenceLength, nullptr));
+  out.push_back(range("/training/generation/generations", limits::kGenerations, nullptr));
+  out.push_back(
+      {{"pointer", "/training/generation/engine_share"}, {"minimum", 0}, {"maximum", 1}, {"default", nullptr}});
+  out.push_back(range("/hardware/per_node", limits::kGpuCount, nullptr));
+}
+
+void add_layout(OrderedJson& out, const LayoutChoice& d) {
+  out.push_back(range("/layout/zero", {0, 3}, d.zero));
+  out.push_back(range("/layout/dp", limits::kGpuCount, d.dp));
+  out.push_back(range("/layout/tp", limits::kGpuCount, d.tp));
+  out.push_back(range("/layout/pp", limits::kGpuCount, d.pp));
+  out.push_back(range("/layout/vpp", limits::kGpuCount, d.vpp));
+  out.push_back(range("/layout/cp", limits::kGpuCount, d.cp));
+  out.push_back(range("/layout/ep", limits::kGpuCount, d.ep));
+  out.push_back(toggle("/layout/sp", d.sp));
+  out.push_back(range("/layout/fsdp", limits::kFsdpVersion, nullptr));
+  out.push_back(toggle("/layout/reshard", nullptr));
+  out.push_back(toggle("/layout/no_sync", nullptr));
 }
 
 OrderedJson options() {
@@ -137,6 +158,8 @@ OrderedJson options() {
   OrderedJson out = OrderedJson::array();
   add_choices(out, d);
   add_ranges(out, d);
+  add_layout(out, {});
+  out.push_back({{"pointer", "/training/framework_version"}, {"format", "version"}, {"default", nullptr}});
   out.push_back({{"pointer", "/training/lora/targets"},
                  {"values", {"all-linear", "q", "k", "v", "o", "gate", "up", "down"}},
                  {"default", d.lora.targets}});
@@ -147,6 +170,12 @@ OrderedJson options() {
   out.push_back(toggle("/training/optimizer/momentum", d.optimizer.momentum));
   out.push_back(toggle("/training/optimizer/master_weights", d.optimizer.master_weights));
   out.push_back(toggle("/training/ema", d.ema));
+  out.push_back(toggle("/training/optimizer/fused", nullptr));
+  out.push_back(toggle("/training/logits_upcast", nullptr));
+  out.push_back(toggle("/training/compile", d.compile));
+  out.push_back(toggle("/training/offload/optimizer", d.offload.optimizer));
+  out.push_back(toggle("/training/offload/parameters", d.offload.parameters));
+  out.push_back(toggle("/training/offload/activations", d.offload.activations));
   return out;
 }
 

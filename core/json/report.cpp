@@ -149,6 +149,46 @@ OrderedJson refused(const HardwareSuggestions& suggestions) {
   return out;
 }
 
+template <class T>
+OrderedJson or_null(const std::optional<T>& value) {
+  if (!value) return nullptr;
+  if constexpr (NamedEnum<T>) {
+    return name_of(*value);
+  } else {
+    return *value;
+  }
+}
+
+OrderedJson curve(const Curve& c) {
+  OrderedJson points = OrderedJson::array();
+  for (const CurvePoint& p : c.points) points.push_back({{"value", p.value}, {"device", estimate(p.device)}});
+  return {{"now", c.now},
+          {"points", std::move(points)},
+          {"largest_that_fits", or_null(c.largest_that_fits)},
+          {"runs_out_at", or_null(c.runs_out_at)}};
+}
+
+OrderedJson curves(const Report& r) {
+  return {{"limit_bytes", r.fit ? r.fit->usable.value : 0},
+          {"micro_batch", curve(r.micro_batch_curve)},
+          {"sequence_length", curve(r.sequence_length_curve)}};
+}
+
+OrderedJson fit_matrix(const FitMatrix& matrix) {
+  OrderedJson methods = OrderedJson::array();
+  for (const Method method : matrix.methods) methods.push_back(name_of(method));
+  OrderedJson rows = OrderedJson::array();
+  for (const MatrixRow& row : matrix.rows) {
+    OrderedJson cells = OrderedJson::array();
+    for (const MatrixCell& cell : row.cells) {
+      cells.push_back(cell.count > 0 ? OrderedJson{{"count", cell.count}, {"verdict", name_of(cell.verdict)}}
+                                     : OrderedJson(nullptr));
+    }
+    rows.push_back({{"gpu", row.gpu}, {"cells", std::move(cells)}});
+  }
+  return {{"methods", std::move(methods)}, {"rows", std::move(rows)}};
+}
+
 OrderedJson value_of(const PatchValue& value) {
   return std::visit([](const auto& v) { return OrderedJson(v); }, value);
 }
@@ -193,16 +233,6 @@ OrderedJson model(const Report& r) {
           {"inferred", r.model.inferred},
           {"confidence", name_of(r.model.confidence)},
           {"source", r.model.source}};
-}
-
-template <class T>
-OrderedJson or_null(const std::optional<T>& value) {
-  if (!value) return nullptr;
-  if constexpr (NamedEnum<T>) {
-    return name_of(*value);
-  } else {
-    return *value;
-  }
 }
 
 OrderedJson version(const std::optional<Version>& v) {
@@ -330,6 +360,10 @@ OrderedJson write_request(const PlanRequest& request, const Json& document) {
   return out;
 }
 
+OrderedJson write_changes(const Report& r, const Json& document) {
+  return changes(r.changes, write_request(r.request, document));
+}
+
 OrderedJson write_report(const Report& r, const Json& document, std::string_view version) {
   const OrderedJson request = write_request(r.request, document);
   OrderedJson warnings = OrderedJson::array();
@@ -343,6 +377,8 @@ OrderedJson write_report(const Report& r, const Json& document, std::string_view
           {"timeline", timeline(r.timeline)},
           {"host_memory", host_memory(r)},
           {"fit", fit(r)},
+          {"curves", curves(r)},
+          {"fit_matrix", fit_matrix(r.matrix)},
           {"speed", nullptr},
           {"suggestions",
            {{"systems", systems(r.systems)},

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "vramplan/fit_matrix.hpp"
+
 namespace vramplan {
 namespace {
 
@@ -103,26 +105,21 @@ void consider_updates_in_backward(const PlanRequest& r, std::vector<Candidate>& 
   out.push_back(std::move(c));
 }
 
-// Another method starts from its own defaults: what follows from the method is left to them.
-void change_method(const PlanRequest& r, Method method, WeightFormat base, std::string id,
-                   std::vector<Candidate>& out) {
+void change_method(const PlanRequest& r, Method method, std::string id, std::vector<Candidate>& out) {
   Candidate c = start(r, std::move(id), spelled(r.training.method));
-  c.request.training.method = method;
-  c.request.training.base_weights = base;
-  c.request.training.trainable_layers.reset();
-  c.request.training.optimizer.states = StateFormat::fp32;
-  c.request.training.kbit_upcast = is_quantized(base) && r.training.framework == FrameworkId::transformers;
+  c.request = with_method(r, method);
+  const TrainingChoice& t = c.request.training;
   c.patches = {{"/training/method", spelled(method)},
-               {"/training/base_weights", spelled(base)},
-               {"/training/optimizer/states", spelled(StateFormat::fp32)},
-               {"/training/kbit_upcast", *c.request.training.kbit_upcast}};
+               {"/training/base_weights", spelled(*t.base_weights)},
+               {"/training/optimizer/states", spelled(*t.optimizer.states)},
+               {"/training/kbit_upcast", *t.kbit_upcast}};
   out.push_back(std::move(c));
 }
 
 void consider_methods(const PlanRequest& r, std::vector<Candidate>& out) {
   const Method now = r.training.method;
-  if (now == Method::full) change_method(r, Method::lora, WeightFormat::bf16, "method_lora", out);
-  if (now != Method::qlora) change_method(r, Method::qlora, WeightFormat::nf4, "method_qlora", out);
+  if (now == Method::full) change_method(r, Method::lora, "method_lora", out);
+  if (now != Method::qlora) change_method(r, Method::qlora, "method_qlora", out);
 }
 
 void consider_double_quantization(const PlanRequest& r, std::vector<Candidate>& out) {

@@ -6,7 +6,9 @@
 
 #include "vramplan/changes.hpp"
 #include "vramplan/closest.hpp"
+#include "vramplan/curves.hpp"
 #include "vramplan/device.hpp"
+#include "vramplan/fit_matrix.hpp"
 #include "vramplan/memory.hpp"
 
 namespace vramplan {
@@ -98,9 +100,8 @@ bool too_large(const MemoryEstimate& m) { return m.device.high.value > kLargestO
 // one evaluation serves all cards of a kind.
 class Spreading {
  public:
-  explicit Spreading(const Resolved& r)
-      : batch_{r.request.training.micro_batch, r.request.training.sequence_length},
-        evaluate_(r.model.architecture, r.request.training) {}
+  Spreading(const ModelArchitecture& model, const TrainingChoice& training)
+      : batch_{training.micro_batch, training.sequence_length}, evaluate_(model, training) {}
 
   std::optional<Estimate> operator()(const Gpu& gpu, std::int64_t count) {
     const TrainingChoice& t = evaluate_.training();
@@ -186,6 +187,32 @@ std::vector<Change> changes_of(const Resolved& r, const MemoryEstimate& now) {
   });
 }
 
+FitMatrix matrix_of(const Resolved& r, const Catalogue& catalogue) {
+  return fit_matrix(catalogue, r.request,
+                    [&](const PlanRequest& column) { return Spreading(r.model.architecture, column.training); });
+}
+
+// The shortest sequence that a curve begins with.
+constexpr std::int64_t kShortestOfInterest = 128;
+
+void add_curves(const Resolved& r, Report& report) {
+  const TrainingChoice& t = r.request.training;
+  const Bytes usable = r.gpu != nullptr ? usable_bytes(*r.gpu) : Bytes{};
+  Evaluator evaluate(r.model.architecture, t);
+  const auto need = [&](std::int64_t micro_batch, std::int64_t sequence_length) {
+    return evaluate(r.layout, {micro_batch, sequence_length}, r.gpu).device;
+  };
+  CurveValues batches{limits::kMicroBatch, std::nullopt};
+  if (t.global_batch) batches.divides = *t.global_batch / r.layout.dp;
+  report.micro_batch_curve = curve_of(t.micro_batch, batches, usable,
+                                      [&](std::int64_t micro_batch) { return need(micro_batch, t.sequence_length); });
+  const std::int64_t answers = t.generation ? t.generation->completion_length : 1;
+  const std::int64_t shortest = std::max(answers, std::min(kShortestOfInterest, t.sequence_length));
+  report.sequence_length_curve =
+      curve_of(t.sequence_length, {{shortest, limits::kSequenceLength.maximum}, std::nullopt}, usable,
+               [&](std::int64_t length) { return need(t.micro_batch, length); });
+}
+
 void add_evidence(const Evidence& evidence, Report& report) {
   if (const AccuracyGroup* group = accuracy_group(evidence, report.request.training)) report.accuracy = *group;
   report.nearest = nearest_runs(evidence, report.request, report.inventory.total, kNearestRuns);
@@ -242,8 +269,10 @@ Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue, cons
   SuggestionQuery query;
   query.precision = r.request.training.precision;
   query.optimizer_states = r.request.training.optimizer.states;
-  report.systems = suggest_hardware(catalogue, query, Spreading(r));
+  report.systems = suggest_hardware(catalogue, query, Spreading(r.model.architecture, r.request.training));
+  report.matrix = matrix_of(r, catalogue);
   report.changes = changes_of(r, report.memory);
+  add_curves(r, report);
   add_evidence(evidence, report);
   report.launch = launch_configuration(r.request, r.model);
   warn_about_model(r, report.warnings);

@@ -38,6 +38,19 @@ async function openEverything(page) {
   for (const expander of await page.locator('.expander').all()) await expander.click();
 }
 
+const crash =
+  'Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 24.00 GiB of which 512.00 MiB is free. Including ' +
+  'non-PyTorch memory, this process has 23.00 GiB memory in use. Of the allocated memory 21.00 GiB is allocated by ' +
+  'PyTorch, and 1.25 GiB is reserved by PyTorch but unallocated.';
+
+/** Plans beside each other, a crash explained, a change applied, a link that was damaged, a layout by hand. */
+async function useEverything(page) {
+  await page.locator('#diagnose-input').fill(crash);
+  await page.locator('.answer-tools .quiet').nth(1).click();
+  await page.locator('.change button').first().click();
+  await page.waitForTimeout(150);
+}
+
 for (const language of ['nl', 'en']) {
   for (const colorScheme of ['light', 'dark']) {
     test(`no violations: ${language}, ${colorScheme}`, async () => {
@@ -53,6 +66,21 @@ for (const language of ['nl', 'en']) {
       await page.context().close();
     });
   }
+}
+
+for (const colorScheme of ['light', 'dark']) {
+  test(`no violations in use: ${colorScheme}`, async () => {
+    const page = await newPage(browser, { colorScheme });
+    await open(
+      page,
+      `${server.url}#v=1&language=nl&method=lora&count=8&zero=own&layout.dp=8&layout.zero=3&lora.rnak=8`,
+    );
+    await useEverything(page);
+    assert.equal(await page.locator('.compare').count(), 1);
+    assert.equal(await page.locator('.diagnosis').count(), 1);
+    assert.deepEqual(await violations(page), []);
+    await page.context().close();
+  });
 }
 
 for (const verdict of ['gpu=rtx-3060-12gb&/training/method=full', 'hardwareBy=search']) {

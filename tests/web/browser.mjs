@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
 export const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..');
-const site = process.env.VRAMPLAN_SITE ?? join(root, 'web', 'dist', 'site');
+export const site = process.env.VRAMPLAN_SITE ?? join(root, 'web', 'dist', 'site');
 export const offlinePage = join(site, '..', 'offline', 'vramplan.html');
 
 const require = createRequire(join(root, 'web', 'package.json'));

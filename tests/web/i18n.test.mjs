@@ -24,6 +24,7 @@ function namesOf(enumeration) {
     'suggestion',
     'estimate',
     'evidence',
+    'diagnosis',
   ]) {
     let text;
     try {
@@ -92,6 +93,8 @@ const tables = {
   Kernels: 'value.kernels.',
   Module: 'value.lora.targets.',
   Metric: 'accuracy.metric.',
+  CardPart: 'part.',
+  Finding: 'finding.',
 };
 for (const [enumeration, prefix] of Object.entries(tables)) {
   test(`every ${enumeration} has words`, () => assertWords(namesOf(enumeration).map((name) => prefix + name)));

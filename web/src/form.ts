@@ -7,6 +7,10 @@ export type Choice = string | boolean | string[];
 export type ModelBy = 'catalogue' | 'config' | 'size';
 export type HardwareBy = 'search' | 'gpu';
 
+/** 0: a copy on each GPU; 3: sharded; own: by the fields of the layout; search: the planner's choice. */
+export type Spread = '0' | '3' | 'own';
+export const spreads: readonly Spread[] = ['3', '0', 'own'];
+
 export interface State {
   language: Language;
   unit: Unit;
@@ -14,11 +18,11 @@ export interface State {
   model: string; // catalogue id, or what was typed
   config: string; // text of a config.json
   size: string; // billions of parameters, as typed
-  training: Record<string, Choice>; // by JSON Pointer; an absent field has its default
+  training: Record<string, Choice>; // by JSON Pointer, of training and layout; an absent field has its default
   hardwareBy: HardwareBy;
   gpu: string;
   count: string;
-  zero: string; // 0: a copy on each GPU, 3: sharded
+  zero: Spread;
 }
 
 export const initialState: State = {
@@ -37,10 +41,11 @@ export const initialState: State = {
 
 // ---------------------------------------------------------------- options
 
-export type Kind = 'choice' | 'choices' | 'number' | 'switch' | 'maybe';
+export type Kind = 'choice' | 'choices' | 'number' | 'switch' | 'maybe' | 'text';
 
 export function kindOf(option: Option): Kind {
   if (Array.isArray(option.default)) return 'choices';
+  if (option.format) return 'text';
   if (option.values) return 'choice';
   if (option.minimum !== undefined || option.maximum !== undefined) return 'number';
   return option.default === null ? 'maybe' : 'switch';
@@ -56,14 +61,23 @@ export const keyOf = (pointer: string): string =>
     .replace(/^\//, '')
     .replaceAll('/', '.');
 
-export const methodOf = (state: State, catalogue: Catalogue): string =>
-  String(state.training['/training/method'] ?? optionAt(catalogue, '/training/method')?.default ?? '');
-
 const adapterMethods = new Set(['lora', 'dora', 'qlora']);
+const generating = new Set(['ppo', 'grpo']);
+const comparing = new Set(['dpo', 'ppo', 'grpo']);
 
-/** Whether a field means anything for the chosen method; one that does not is neither shown nor sent. */
-export function applies(pointer: string, method: string): boolean {
+const chosen = (state: State, catalogue: Catalogue, pointer: string): string =>
+  String(state.training[pointer] ?? optionAt(catalogue, pointer)?.default ?? '');
+
+export const methodOf = (state: State, catalogue: Catalogue): string => chosen(state, catalogue, '/training/method');
+
+/** Whether a field means anything beside what is chosen; one that does not is neither shown nor sent. */
+export function applies(pointer: string, state: State, catalogue: Catalogue): boolean {
+  const method = methodOf(state, catalogue);
+  const objective = chosen(state, catalogue, '/training/objective');
+  if (pointer.startsWith('/layout/')) return state.hardwareBy === 'gpu' && state.zero === 'own';
   if (pointer.startsWith('/training/lora/')) return adapterMethods.has(method);
+  if (pointer.startsWith('/training/generation/')) return generating.has(objective);
+  if (pointer === '/training/reference') return comparing.has(objective);
   if (pointer === '/training/kbit_upcast') return method === 'qlora';
   if (pointer === '/training/trainable_layers') return method === 'freeze';
   return true;
@@ -95,13 +109,14 @@ function setAt(target: Record<string, unknown>, pointer: string, value: unknown)
   place[last] = value;
 }
 
-function trainingOf(state: State, catalogue: Catalogue): Record<string, unknown> {
-  const training: Record<string, unknown> = {};
-  const method = methodOf(state, catalogue);
+/** The fields below one part of the request: `/training` or `/layout`. */
+function partOf(state: State, catalogue: Catalogue, part: string): Record<string, unknown> {
+  const fields: Record<string, unknown> = {};
   for (const [pointer, choice] of Object.entries(state.training)) {
-    if (applies(pointer, method)) setAt(training, pointer, wireValue(optionAt(catalogue, pointer), choice));
+    if (pointer.startsWith(`${part}/`) && applies(pointer, state, catalogue))
+      setAt(fields, pointer, wireValue(optionAt(catalogue, pointer), choice));
   }
-  return training;
+  return fields;
 }
 
 function parametersOf(size: string): unknown {
@@ -118,14 +133,20 @@ function modelOf(state: State): unknown {
 function placeOf(state: State, catalogue: Catalogue): Record<string, unknown> {
   if (state.hardwareBy === 'search') return {};
   const count = readNumber(state.count, isGrouped(optionAt(catalogue, '/hardware/count')));
+  const hardware = { gpu: state.gpu, count };
+  if (state.zero === 'own') return { hardware, layout: partOf(state, catalogue, '/layout') };
   const zero = count === 1 ? 0 : Number(state.zero);
-  return { hardware: { gpu: state.gpu, count }, ...(typeof count === 'number' && { layout: { dp: count, zero } }) };
+  return { hardware, ...(typeof count === 'number' && { layout: { dp: count, zero } }) };
 }
 
 /** The request, or why the text of the form is none. Everything else is for the planner to judge. */
 export function requestOf(state: State, catalogue: Catalogue): PlanRequest | Notice {
   try {
-    const parts = { model: modelOf(state), training: trainingOf(state, catalogue), ...placeOf(state, catalogue) };
+    const parts = {
+      model: modelOf(state),
+      training: partOf(state, catalogue, '/training'),
+      ...placeOf(state, catalogue),
+    };
     return parts as PlanRequest; // values that the planner refuses are sent all the same, so that it says why
   } catch {
     return { code: state.config.trim() ? 'invalid_json' : 'missing_field', pointer: '/model/config', arguments: {} };
@@ -160,21 +181,37 @@ function isDefault(catalogue: Catalogue, pointer: string, choice: Choice): boole
   return option ? option.default !== null && String(option.default) === String(choice) : choice === false;
 }
 
+const known: readonly string[] = ['dp', 'zero'];
+const isSpread = (layout: NonNullable<PlanRequest['layout']>, count: number): boolean =>
+  layout.dp === count &&
+  (layout.zero === 0 || layout.zero === 3) &&
+  Object.entries(layout).every(
+    ([name, value]) => known.includes(name) || value === null || value === 1 || value === false,
+  );
+
+function placeState(request: PlanRequest): Partial<State> {
+  const { hardware, layout } = request;
+  if (!hardware) return { hardwareBy: 'search' };
+  const count = hardware.count ?? 1;
+  const place = { hardwareBy: 'gpu' as const, gpu: hardware.gpu, count: String(count) };
+  if (!layout || count === 1) return place;
+  return { ...place, zero: isSpread(layout, count) ? (String(layout.zero) as Spread) : 'own' };
+}
+
 /** The state that sends this request: how a suggestion is applied. */
 export function withRequest(state: State, request: PlanRequest, catalogue: Catalogue): State {
-  const leaves = leavesOf(request.training, '/training').filter(
-    ([pointer, choice]) => !isDefault(catalogue, pointer, choice),
-  );
+  const place = placeState(request);
+  const leaves = [
+    ...leavesOf(request.training, '/training'),
+    ...(place.zero === 'own' ? leavesOf(request.layout, '/layout') : []),
+  ].filter(([pointer, choice]) => !isDefault(catalogue, pointer, choice));
   return {
     ...state,
     ...modelState(request.model),
+    ...place,
     training: Object.fromEntries(
       leaves.map(([pointer, choice]) => [pointer, choiceFor(optionAt(catalogue, pointer), choice)]),
     ),
-    ...(request.hardware
-      ? { hardwareBy: 'gpu' as const, gpu: request.hardware.gpu, count: String(request.hardware.count ?? 1) }
-      : { hardwareBy: 'search' as const }),
-    ...(request.layout && (request.hardware?.count ?? 1) > 1 && { zero: String(request.layout.zero ?? 0) }),
   };
 }
 
@@ -197,37 +234,63 @@ const allowed: Partial<Record<(typeof plainFields)[number], readonly string[]>> 
   unit: units,
   modelBy: ['catalogue', 'config', 'size'],
   hardwareBy: ['search', 'gpu'],
+  zero: spreads,
 };
 
-/** The state as a query: what the link and the saved page hold. */
-export function textOf(state: State): string {
-  const query = new URLSearchParams();
+// The text of a link: `v=1&model=…&method=qlora&lora.rank=16`. Names of later versions are left unread, and said so.
+const version = '1';
+
+/** The state as a query: what the link and the saved page hold, with the plans that were kept. */
+export function textOf(state: State, plans: readonly string[] = []): string {
+  const query = new URLSearchParams({ v: version, language: state.language });
   for (const name of plainFields) if (state[name] !== initialState[name]) query.set(name, state[name]);
   for (const [pointer, choice] of Object.entries(state.training)) {
-    query.set(pointer, Array.isArray(choice) ? choice.join(',') : String(choice));
+    query.set(keyOf(pointer), Array.isArray(choice) ? choice.join(',') : String(choice));
   }
+  for (const plan of plans) query.append('plan', plan);
   return query.toString().replaceAll('%2F', '/').replaceAll('%2C', ',');
 }
 
-function choiceFromText(option: Option | undefined, text: string): Choice {
-  if (option ? kindOf(option) === 'switch' : text === 'true' || text === 'false') return text === 'true';
-  if (option && kindOf(option) === 'choices') return text.split(',').filter(Boolean);
+function choiceFromText(option: Option, text: string): Choice | null {
+  const kind = kindOf(option);
+  if (kind === 'choices') return text.split(',').filter(Boolean);
+  if (kind === 'switch' || kind === 'maybe') {
+    if (text !== 'true' && text !== 'false') return null;
+    return kind === 'switch' ? text === 'true' : text;
+  }
+  if (kind === 'choice') return option.values!.includes(text) ? text : null;
   return text;
 }
 
-export function stateOf(text: string, catalogue: Catalogue): State | null {
-  const query = new URLSearchParams(text);
-  if ([...query.keys()].length === 0) return null;
+export interface ReadState {
+  state: State;
+  unread: string[]; // what of the text could not be used: "lora.rnak=8"
+  plans: string[]; // kept ones, each a text like this
+}
+
+/** What a text says, and what of it could not be read; null when it says nothing. */
+export function stateOf(text: string, catalogue: Catalogue): ReadState | null {
+  const entries = [...new URLSearchParams(text)];
+  if (entries.length === 0) return null;
+  const byKey = new Map(catalogue.options.map((option) => [keyOf(option.pointer), option]));
   const state: State = { ...initialState, training: {} };
-  for (const name of plainFields) {
-    const value = query.get(name);
-    if (value !== null && (allowed[name]?.includes(value) ?? true))
-      (state as unknown as Record<string, string>)[name] = value;
-  }
-  for (const [pointer, value] of query) {
-    if (pointer.startsWith('/training/')) state.training[pointer] = choiceFromText(optionAt(catalogue, pointer), value);
+  const [unread, plans]: [string[], string[]] = [[], []];
+  for (const [name, value] of entries) {
+    if (name === 'plan') {
+      plans.push(value);
+    } else if (name === 'v') {
+      if (value !== version) unread.push(`v=${value}`);
+    } else if ((plainFields as readonly string[]).includes(name)) {
+      if (allowed[name as keyof typeof allowed]?.includes(value) ?? true) Object.assign(state, { [name]: value });
+      else unread.push(`${name}=${value}`);
+    } else {
+      const option = byKey.get(keyOf(name));
+      const choice = option ? choiceFromText(option, value) : null;
+      if (option && choice !== null) state.training[option.pointer] = choice;
+      else unread.push(value ? `${name}=${value}` : name);
+    }
   }
   // A link may set nothing but the language.
   if (Object.keys(state.training).length === 0) state.training = initialState.training;
-  return state;
+  return { state, unread, plans };
 }

@@ -1,69 +1,131 @@
 // Starts the planner and keeps page, address and answer in step with what the visitor fills in.
 import { render } from 'lit-html';
 
+import { reportHeight } from './embed';
 import { startEngine, type Engine } from './engine';
 import { initialState, optionAt, requestOf, stateOf, textOf, withRequest, type Choice, type State } from './form';
 import { formatIn } from './format';
 import { wordsIn } from './i18n/i18n';
-import { copyText, download, linkTo, showInAddress } from './share';
-import type { Actions, Context } from './view/context';
-import { page, type Shared } from './view/page';
+import { copyText, csvOf, jsonOf, linkTo, offlinePage, save, showInAddress } from './share';
+import { findVendor, type Vendor } from './vendor';
+import type { Actions, Context, KeptPlan } from './view/context';
+import { grounds, page, type Shared } from './view/page';
+import { forgetReading } from './view/reading';
 import type { Catalogue, Notice, PlanRequest, Report } from './wire';
 
-const planDelay = 60; // milliseconds after the last keystroke
+const mostPlans = 2; // beside the present one
+const groundsDelay = 30; // milliseconds: the answer is painted first, what it rests on after it
 
 class Application {
   private state: State;
   private readonly catalogue: Catalogue;
   private report: Report | null = null;
   private problems: Notice[] = [];
+  private unread: string[] = [];
+  private plans: KeptPlan[] = [];
+  private before: State | null = null; // what "undo" goes back to
+  private lastChanged = '';
   private shared: Shared | null = null;
+  private diagnosis: Context['diagnosis'] = null;
   private timer = 0;
   private readonly widths = new Map<string, number>();
   private readonly observer = new ResizeObserver(() => this.measure());
 
   constructor(
     private readonly engine: Engine,
+    private readonly vendor: Vendor,
     private readonly container: HTMLElement,
     private readonly saved: HTMLInputElement,
   ) {
     this.catalogue = engine.catalogue();
-    this.state = this.restored() ?? initialState;
+    this.state = { ...initialState, ...(vendor.language && { language: vendor.language }) };
+    this.restore(location.hash.slice(1)) || this.restore(this.saved.getAttribute('value') ?? '');
     this.container.replaceChildren();
     this.plan();
     this.observer.observe(container);
+    window.addEventListener('popstate', () => this.restoreAddress());
     window.addEventListener('hashchange', () => this.restoreAddress());
     document.addEventListener('click', followInside);
   }
 
-  /** The address first, then what a saved page remembers. */
-  private restored(): State | null {
-    const address = location.hash.slice(1);
-    return (
-      stateOf(address.includes('=') ? address : '', this.catalogue) ??
-      stateOf(this.saved.getAttribute('value') ?? '', this.catalogue)
+  private restore(text: string): boolean {
+    const read = text.includes('=') ? stateOf(text, this.catalogue) : null;
+    if (!read) return false;
+    this.state = read.state;
+    this.unread = read.unread;
+    this.plans = read.plans.flatMap((plan) => this.planned(plan));
+    return true;
+  }
+
+  /** A kept plan with its answer; none when it has problems. */
+  private planned(text: string): KeptPlan[] {
+    const read = stateOf(text, this.catalogue);
+    const request = read && requestOf(read.state, this.catalogue);
+    if (!request || 'code' in request) return [];
+    const report = this.engine.plan(request);
+    return report.problems.length === 0 ? [{ text, report }] : [];
+  }
+
+  private text(): string {
+    return textOf(
+      this.state,
+      this.plans.map((plan) => plan.text),
     );
   }
 
   private restoreAddress(): void {
-    const state = location.hash.includes('=') ? stateOf(location.hash.slice(1), this.catalogue) : null;
-    if (!state || textOf(state) === textOf(this.state)) return;
-    this.state = state;
+    const text = location.hash.slice(1);
+    if (text === this.text()) return;
+    if (text === '') this.state = initialState;
+    else if (!this.restore(text)) return;
+    this.before = null;
+    this.remember();
     this.plan();
   }
 
   private readonly actions: Actions = {
-    change: (patch) => this.update({ ...this.state, ...patch }),
-    choose: (pointer, choice) => this.update({ ...this.state, training: this.trainingWith(pointer, choice) }),
-    apply: (request: PlanRequest) => this.update(withRequest(this.state, request, this.catalogue)),
+    change: (patch) => this.update({ ...this.state, ...patch }, Object.keys(patch).join()),
+    choose: (pointer, choice) => this.update({ ...this.state, training: this.trainingWith(pointer, choice) }, pointer),
+    apply: (request: PlanRequest) => this.applied(withRequest(this.state, request, this.catalogue)),
     chooseGpu: (gpu, count) => {
-      this.update({ ...this.state, hardwareBy: 'gpu', gpu, count: String(count), zero: '3' });
+      this.applied({ ...this.state, hardwareBy: 'gpu', gpu, count: String(count), zero: '3' });
       document.getElementById('answer')?.scrollIntoView();
+    },
+    undo: () => {
+      if (this.before) this.update(this.before, 'undo');
+      this.before = null;
+      this.draw();
     },
     redraw: () => this.draw(),
     share: () => void this.share(),
-    download: () => {
-      if (this.report?.request) download('vram-plan.json', this.report.request, this.report);
+    saveJson: () => {
+      const { request } = this.report!;
+      if (request) save('vram-plan.json', 'application/json', jsonOf(request, this.report!));
+    },
+    saveCsv: () => save('vram-plan.csv', 'text/csv', csvOf(this.report!)),
+    saveOffline: () => void this.saveOffline(),
+    keep: () => {
+      if (this.problems.length > 0) return;
+      this.plans = [...this.plans, { text: textOf(this.state), report: this.report! }].slice(-mostPlans);
+      this.remember();
+      this.draw();
+    },
+    drop: (index) => {
+      this.plans = this.plans.filter((_, at) => at !== index);
+      this.remember();
+      this.draw();
+    },
+    open: (index) => {
+      const read = stateOf(this.plans[index]!.text, this.catalogue);
+      if (!read) return;
+      const present = { text: textOf(this.state), report: this.report! };
+      this.plans = this.plans.map((plan, at) => (at === index ? present : plan));
+      this.update({ ...read.state, language: this.state.language, unit: this.state.unit }, 'open');
+    },
+    diagnose: (text) => {
+      const request = this.problems.length === 0 ? (this.report?.request ?? null) : null;
+      this.diagnosis = { text, answer: this.engine.diagnose(text, request) };
+      this.draw();
     },
   };
 
@@ -80,15 +142,29 @@ class Application {
     return training;
   }
 
-  private update(state: State): void {
+  private applied(state: State): void {
+    const before = this.state;
+    this.update(state, 'apply');
+    this.before = before;
+    this.draw();
+  }
+
+  /** `changed` names what was filled in: going on in one field is one entry in the history. */
+  private update(state: State, changed: string): void {
+    const entry = changed === this.lastChanged && changed !== 'apply' ? 'same' : 'new';
+    this.lastChanged = changed;
     this.state = state;
     this.shared = null;
-    const text = textOf(state);
+    this.unread = [];
+    this.before = null;
+    this.remember(entry);
+    this.plan();
+  }
+
+  private remember(entry: 'new' | 'same' = 'same'): void {
+    const text = this.text();
     this.saved.setAttribute('value', text);
-    showInAddress(text);
-    this.draw();
-    clearTimeout(this.timer);
-    this.timer = window.setTimeout(() => this.plan(), planDelay);
+    if (location.hash.slice(1) !== text) showInAddress(text, entry);
   }
 
   private plan(): void {
@@ -97,6 +173,7 @@ class Application {
     this.problems = 'code' in request ? [request] : report!.problems;
     if (report && this.problems.length === 0) this.report = report;
     this.report ??= this.firstReport();
+    forgetReading();
     this.draw();
   }
 
@@ -106,16 +183,20 @@ class Application {
   }
 
   private context(): Context {
-    const { state, catalogue, problems, actions } = this;
-    const words = wordsIn(state.language);
-    const format = formatIn(state.language, state.unit);
+    const { state, catalogue, problems, actions, unread, plans, diagnosis, vendor } = this;
     return {
-      words,
-      format,
+      words: wordsIn(state.language),
+      format: formatIn(state.language, state.unit),
       catalogue,
       state,
       report: this.report!,
       problems,
+      unread,
+      plans,
+      canUndo: this.before !== null,
+      link: this.text(),
+      diagnosis,
+      vendor,
       actions,
       width: (name) => this.widths.get(name) ?? 640,
     };
@@ -127,6 +208,14 @@ class Application {
     document.documentElement.lang = this.state.language;
     document.title = context.words.t('title');
     render(page(context, this.shared), this.container);
+    clearTimeout(this.timer);
+    if (document.getElementById('grounds')!.childElementCount === 0) this.drawGrounds();
+    else this.timer = window.setTimeout(() => this.drawGrounds(), groundsDelay);
+    this.measure();
+  }
+
+  private drawGrounds(): void {
+    render(grounds(this.context()), document.getElementById('grounds')!);
     this.measure();
   }
 
@@ -142,9 +231,14 @@ class Application {
   }
 
   private async share(): Promise<void> {
-    const link = linkTo(textOf(this.state));
+    const link = linkTo(this.text());
     this.shared = { link, copied: await copyText(link) };
     this.draw();
+  }
+
+  private async saveOffline(): Promise<void> {
+    const text = await offlinePage(this.text(), this.vendor.text);
+    if (text) save('vram-planner.html', 'text/html', text);
   }
 }
 
@@ -166,9 +260,12 @@ function hideDeadCopyLine(): void {
 }
 
 async function start(): Promise<void> {
-  const engine = await startEngine();
-  new Application(engine, document.getElementById('page')!, document.getElementById('saved-state') as HTMLInputElement);
+  const [engine, vendor] = [await startEngine(), await findVendor()];
+  if (vendor.hardware) vendor.addHardwareProblems(engine.extend(vendor.hardware));
+  const saved = document.getElementById('saved-state') as HTMLInputElement;
+  new Application(engine, vendor, document.getElementById('page')!, saved);
   hideDeadCopyLine();
+  reportHeight();
 }
 
 void start();

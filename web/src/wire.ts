@@ -148,6 +148,20 @@ export interface ChangeSuggestion {
   verdict: Verdict;
 }
 
+// How the need grows with one number of the request.
+export interface Curve {
+  now: number; // one of the points
+  points: { value: number; device: Estimate }[]; // ascending
+  largest_that_fits: number | null; // over the whole interval; null: none, or no card is known
+  runs_out_at: number | null; // the smallest value whose expected need exceeds the card
+}
+
+// For each card the smallest number on which the run fits, by method; null: on no number that was tried.
+export interface FitMatrix {
+  methods: string[];
+  rows: { gpu: string; cells: ({ count: number; verdict: Verdict } | null)[] }[];
+}
+
 // Measured runs of one framework and method, in one metric; |planned / measured - 1| in thousandths.
 export interface AccuracyGroup {
   framework: string;
@@ -201,6 +215,8 @@ export interface Report {
   timeline?: TimelineEvent[];
   host_memory?: { per_node_bytes: number; components?: { id: string; bytes: number }[] }; // offloaded or paged; components add up to it
   fit?: Fit | null; // null: no GPU chosen
+  curves?: { limit_bytes: number; micro_batch: Curve; sequence_length: Curve }; // limit 0: no card is known
+  fit_matrix?: FitMatrix;
   speed?: null;
   // not_fitting: GPUs that are left out, and why (i18n key `reason.<reason>`)
   suggestions?: {
@@ -214,6 +230,30 @@ export interface Report {
   };
   growth?: never[];
   after_training?: null;
+}
+
+// ---------------------------------------------------------------- diagnosis
+
+export interface CardPart {
+  id: string; // i18n key `part.<id>`
+  bytes: number;
+  name?: string; // of a process
+}
+
+// What filled a card, read from PyTorch's message or nvidia-smi's table.
+export interface Diagnosis {
+  kind: 'pytorch_out_of_memory' | 'nvidia_smi';
+  cards: { index: number; capacity_bytes: number; gpus: string[]; parts: CardPart[] }[]; // gpus: of the catalogue, that large
+  requested_bytes: number; // by the allocation that failed; 0: none did
+  shortage_bytes: number;
+  findings: string[]; // i18n key `finding.<id>`
+}
+
+export interface DiagnosisAnswer {
+  version: string;
+  problems: Notice[];
+  diagnosis?: Diagnosis | null; // null: the text is neither
+  changes?: ChangeSuggestion[]; // those of the run that free the shortage
 }
 
 // ---------------------------------------------------------------- catalogue
@@ -269,6 +309,7 @@ export interface Option {
   values?: string[];
   minimum?: number;
   maximum?: number;
+  format?: 'version'; // a text of that form
   default: string | number | boolean | string[] | null; // null: decided by the planner (echoed in report.request)
 }
 

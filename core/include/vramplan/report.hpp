@@ -10,8 +10,10 @@
 
 #include "vramplan/architecture.hpp"
 #include "vramplan/component.hpp"
+#include "vramplan/curves.hpp"
 #include "vramplan/evidence.hpp"
 #include "vramplan/fit.hpp"
+#include "vramplan/fit_matrix.hpp"
 #include "vramplan/launch.hpp"
 #include "vramplan/memory.hpp"
 #include "vramplan/request.hpp"
@@ -87,7 +89,9 @@ struct Report {
   std::vector<std::pair<Component, Bytes>> host_components;  // of a node; they add up to it
   std::optional<Fit> fit;
   HardwareSuggestions systems;
+  FitMatrix matrix;
   std::vector<Change> changes;
+  Curve micro_batch_curve, sequence_length_curve;
   std::optional<AccuracyGroup> accuracy;  // of runs of the same framework and method
   std::vector<MeasuredRun> nearest;       // measured runs that resemble this one
   Launch launch;                          // how to start it

@@ -54,10 +54,6 @@ function runTitle(context: Context, { request }: MeasuredRun): string {
 /** A path may break after each of its parts. */
 const breakable = (text: string) => text.split(/(?<=[/_])/).map((part) => html`${part}<wbr />`);
 
-/** The form has data parallelism and its stages, no other layout. */
-const fitsTheForm = ({ request: { layout } }: MeasuredRun): boolean =>
-  [layout?.tp, layout?.pp, layout?.cp, layout?.ep].every((degree) => (degree ?? 1) === 1);
-
 function run(context: Context, measured: MeasuredRun): TemplateResult {
   const { words, format, actions } = context;
   const title = runTitle(context, measured);
@@ -82,18 +78,14 @@ function run(context: Context, measured: MeasuredRun): TemplateResult {
       ${words.t('accuracy.measured_by', { metric: words.t(`number.${measured.metric}.where`) })} ${words.t('source')}:
       ${breakable(measured.source)}${measured.date ? ` (${measured.date})` : ''}
     </p>
-    ${
-      fitsTheForm(measured)
-        ? html`<button
-            type="button"
-            class="quiet"
-            aria-label=${words.t('accuracy.apply_this', { name: title })}
-            @click=${() => actions.apply(measured.request)}
-          >
-            ${words.t('accuracy.apply')}
-          </button>`
-        : nothing
-    }
+    <button
+      type="button"
+      class="quiet"
+      aria-label=${words.t('accuracy.apply_this', { name: title })}
+      @click=${() => actions.apply(measured.request)}
+    >
+      ${words.t('accuracy.apply')}
+    </button>
   </li>`;
 }
 

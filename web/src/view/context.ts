@@ -2,16 +2,30 @@
 import type { Format } from '../format';
 import type { Choice, State } from '../form';
 import type { Words } from '../i18n/i18n';
-import type { Catalogue, Notice, PlanRequest, Report } from '../wire';
+import type { Vendor } from '../vendor';
+import type { Catalogue, DiagnosisAnswer, Notice, PlanRequest, Report } from '../wire';
 
 export interface Actions {
   change(patch: Partial<State>): void;
   choose(pointer: string, choice: Choice | null): void; // null: back to the default
   apply(request: PlanRequest): void;
   chooseGpu(gpu: string, count: number): void;
+  undo(): void;
   redraw(): void;
   share(): void;
-  download(): void;
+  saveJson(): void;
+  saveCsv(): void;
+  saveOffline(): void;
+  keep(): void; // the present plan, to compare with
+  drop(index: number): void;
+  open(index: number): void;
+  diagnose(text: string): void;
+}
+
+/** A plan that was kept to be compared with. */
+export interface KeptPlan {
+  text: string; // as in a link
+  report: Report;
 }
 
 export interface Context {
@@ -21,6 +35,12 @@ export interface Context {
   state: State;
   report: Report; // the last good answer
   problems: Notice[]; // of the current input; not empty: `report` belongs to an earlier one
+  unread: string[]; // what of the link could not be used
+  plans: KeptPlan[];
+  canUndo: boolean;
+  link: string; // the text of the link to what is shown
+  diagnosis: { text: string; answer: DiagnosisAnswer } | null;
+  vendor: Vendor;
   actions: Actions;
   width: (name: string) => number; // of a measured element, in pixels
 }

@@ -5,6 +5,7 @@ import { html, nothing, svg, type TemplateResult } from 'lit-html';
 import type { Component } from '../wire';
 import type { Context } from './context';
 import { colourClass, stacked, textWidth } from './palette';
+import { focused, onArrows, reading } from './reading';
 import { gpuName } from './words';
 
 interface Segment {
@@ -34,11 +35,19 @@ function segmentsOf(context: Context): Segment[] {
 
 type Scale = ScaleLinear<number, number>;
 
-function segmentShape({ words, format }: Context, scale: Scale, { component, start, end }: Segment) {
+const segmentText = ({ words, format, report }: Context, { component }: Segment): string =>
+  words.t('chart.segment', {
+    name: words.t(`component.${component.id}`),
+    bytes: format.bytes(component.bytes),
+    share: format.percent(component.bytes / report.memory!.per_gpu.device.expected),
+  });
+
+function segmentShape(context: Context, scale: Scale, segment: Segment, chosen: boolean) {
+  const { component, start, end } = segment;
   const width = Math.max(0, scale(end) - scale(start));
   const colour = colourClass(component.id);
-  const title = `${words.t(`component.${component.id}`)}: ${format.bytes(component.bytes)}`;
-  return svg`<rect class="segment ${colour}" x=${scale(start)} y=${top} width=${width} height=${height}>
+  const title = segmentText(context, segment);
+  return svg`<rect class="segment ${colour} ${chosen ? 'chosen' : ''}" x=${scale(start)} y=${top} width=${width} height=${height}>
     <title>${title}</title></rect>`;
 }
 
@@ -132,6 +141,30 @@ function legend(context: Context, scale: Scale, segments: Segment[]): TemplateRe
   </div>`;
 }
 
+/** One thin bar a stage of the pipeline, on the same scale; the one that needs the most is the one above. */
+function stageBars(context: Context, scale: Scale, width: number): TemplateResult | typeof nothing {
+  const { words, format, report } = context;
+  const { stages } = report.memory!;
+  if (stages.length < 2) return nothing;
+  const most = Math.max(...stages.map((stage) => stage.device.expected));
+  return html`<div class="stages">
+    <h4>${words.t('stages.title')}</h4>
+    <ul>
+      ${stages.map(
+        ({ stage, device }) =>
+          html`<li class=${device.expected === most ? 'binding' : ''}>
+            <span>${words.t('stages.stage', { number: stage + 1 })}</span>
+            <span class="legend-value">${format.bytes(device.expected)}</span>
+            <svg viewBox="0 0 ${width} 10" width="100%" aria-hidden="true">
+              <rect class="card" x="0" y="0" width=${width} height="10" />
+              <rect class="stage-bar" x="0" y="0" width=${scale(device.expected)} height="10" />
+            </svg>
+          </li>`,
+      )}
+    </ul>
+  </div>`;
+}
+
 export function memoryBar(context: Context): TemplateResult {
   const { words, report, format } = context;
   const segments = segmentsOf(context);
@@ -140,6 +173,9 @@ export function memoryBar(context: Context): TemplateResult {
   const extent = Math.max(usable, device.high, segments.at(-1)?.end ?? 0) * (usable >= device.high ? 1 : 1.02);
   const width = context.width('memory-bar');
   const scale = scaleLinear().domain([0, extent]).range([0, width]);
+  const seen = segments.filter((segment) => segment.component.bytes > 0);
+  const at = focused('memory-bar');
+  const chosen = at === null ? undefined : seen[at];
   const count = report.request?.hardware?.count ?? 1;
   const gpu = report.request?.hardware ? gpuName(context, report.request.hardware.gpu) : '';
   const usableText = usable > 0 ? format.bytes(usable) : words.t('unknown');
@@ -151,7 +187,10 @@ export function memoryBar(context: Context): TemplateResult {
         viewBox="0 0 ${width} ${top + height + 54}"
         width="100%"
         role="img"
+        tabindex="0"
         aria-label=${words.t('chart.bar_text', { need: format.bytes(device.expected), usable: usableText })}
+        aria-describedby="memory-bar-reading"
+        @keydown=${onArrows(context, 'memory-bar', seen.length, 0)}
       >
         <defs>
           <pattern id="over" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
@@ -159,14 +198,15 @@ export function memoryBar(context: Context): TemplateResult {
           </pattern>
         </defs>
         <rect class="card" x="0" y=${top} width=${usable > 0 ? scale(usable) : width} height=${height} />
-        ${segments.map((segment) => segmentShape(context, scale, segment))}
+        ${segments.map((segment) => segmentShape(context, scale, segment, segment === chosen))}
         ${usable > 0 ? limitShape(context, scale, usable, width) : nothing}
         ${segments.map((segment) => segmentLabel(context, scale, segment))}
         ${['static', 'temporary', 'beyond'].map((group) => groupShape(context, scale, group, segments))}
         ${intervalShape(context, scale)}${axisShape(context, scale, extent)}
       </svg>
     </div>
-    ${legend(context, scale, segments)}
+    ${reading('memory-bar', chosen ? segmentText(context, chosen) : '')}${legend(context, scale, segments)}
+    ${stageBars(context, scale, width)}
     <p class="note">${words.t('chart.units')}</p>
   </figure>`;
 }

@@ -6,13 +6,18 @@ import { languages, type Language } from '../i18n/i18n';
 import { accuracy } from './accuracy';
 import { componentsTable } from './components-table';
 import type { Context } from './context';
+import { compare } from './compare';
+import { curves } from './curves';
+import { diagnose } from './diagnose';
+import { fitMatrix } from './fit-matrix';
 import { memoryBar } from './memory-bar';
 import { threeNumbers } from './numbers';
-import { problemSummary } from './problems';
+import { problemSummary, unreadNotice, vendorNotice } from './problems';
 import { changeSuggestions, hardwareSuggestions } from './suggestions';
 import { steps } from './steps';
 import { timeline } from './timeline';
-import { verdictBar, verdictCard, verdictTitle } from './verdict';
+import { linkTo } from '../share';
+import { verdictBar, verdictCard, verdictText, verdictTitle } from './verdict';
 
 interface Entry<T> {
   value: T;
@@ -42,27 +47,58 @@ const languageNames: Record<Language, string> = { nl: 'Nederlands', en: 'English
 const languageEntries = languages.map((value) => ({ value, name: languageNames[value], language: value }));
 const unitEntries = units.map((value) => ({ value, name: value }));
 
-function header({ words, state, actions }: Context): TemplateResult {
+const mark = html`<svg viewBox="0 0 32 32" aria-hidden="true" focusable="false">
+  <rect width="32" height="32" rx="7" />
+  <path class="brand-line" d="M7 10h18v12H7zM11 22v3m5-3v3m5-3v3M11 7v3m5-3v3m5-3v3" />
+  <path class="brand-static" d="M9 12h8v8H9z" />
+  <path class="brand-temporary" d="M17 12h4v8h-4z" />
+</svg>`;
+
+/** What a contact button carries: the verdict and the link, readable, and only when it is pressed. */
+function contactLink(context: Context): string {
+  const { link } = context.vendor.contact!;
+  const text = `${verdictText(context)}\n${linkTo(context.link)}`;
+  const query: Record<string, string> = link.startsWith('mailto:')
+    ? { subject: context.words.t('title'), body: text }
+    : { plan: text };
+  const joined = new URLSearchParams(query).toString().replaceAll('+', '%20');
+  return `${link}${link.includes('?') ? '&' : '?'}${joined}`;
+}
+
+function contact(context: Context): TemplateResult | typeof nothing {
+  const { vendor, words } = context;
+  if (!vendor.contact) return nothing;
+  return html`<button
+    type="button"
+    class="primary"
+    @click=${() => window.open(contactLink(context), '_blank', 'noopener')}
+  >
+    ${vendor.contact.label || words.t('vendor.contact')}
+  </button>`;
+}
+
+function header({ words, state, actions, vendor }: Context): TemplateResult {
+  const logo = vendor.logo ? html`<img src=${vendor.logo} alt="" height="32" />` : mark;
   return html`<header class="site-header">
     <div class="frame">
       <a class="skip" href="#answer">${words.t('skip')}</a>
-      <span class="brand"
-        ><svg viewBox="0 0 32 32" aria-hidden="true" focusable="false">
-          <rect width="32" height="32" rx="7" />
-          <path class="brand-line" d="M7 10h18v12H7zM11 22v3m5-3v3m5-3v3M11 7v3m5-3v3m5-3v3" />
-          <path class="brand-static" d="M9 12h8v8H9z" />
-          <path class="brand-temporary" d="M17 12h4v8h-4z" /></svg
-        >${words.t('title')}</span
-      >
+      <span class="brand">${logo}<span>${vendor.name ? `${vendor.name} · ` : ''}${words.t('title')}</span></span>
       ${switcher('Taal / Language', languageEntries, state.language, (language) => actions.change({ language }))}
     </div>
   </header>`;
 }
 
+function undoNotice({ words, actions, canUndo }: Context): TemplateResult | typeof nothing {
+  if (!canUndo) return nothing;
+  return html`<p class="undo" role="status">
+    ${words.t('undo.done')} <button type="button" class="link" @click=${actions.undo}>${words.t('undo')}</button>
+  </p>`;
+}
+
 function answer(context: Context): TemplateResult {
   const { words, problems, state, actions } = context;
   return html`<section class="answer" id="answer" aria-labelledby="answer-title" tabindex="-1">
-    ${problemSummary(context)}
+    ${unreadNotice(context)}${problemSummary(context)}${undoNotice(context)}
     <div class="answer-body ${problems.length > 0 ? 'stale' : ''}">
       ${problems.length > 0 ? html`<p class="stale-label">${words.t('answer.stale')}</p>` : nothing}
       ${verdictCard(context)} ${threeNumbers(context)} ${memoryBar(context)}
@@ -70,21 +106,50 @@ function answer(context: Context): TemplateResult {
     <div class="answer-tools">
       ${switcher(words.t('units'), unitEntries, state.unit, (unit) => actions.change({ unit }))}
       <button type="button" class="quiet" @click=${actions.share}>${words.t('share.link')}</button>
-      <button type="button" class="quiet" @click=${actions.download}>${words.t('share.json')}</button>
-      <button type="button" class="quiet" @click=${() => print()}>${words.t('share.print')}</button>
+      <button type="button" class="quiet" @click=${actions.keep} ?disabled=${problems.length > 0}>
+        ${words.t('compare.keep')}
+      </button>
+      <details class="save">
+        <summary class="quiet">${words.t('share.save')}</summary>
+        <div class="save-menu">
+          <button type="button" class="link" @click=${actions.saveJson}>${words.t('share.json')}</button>
+          <button type="button" class="link" @click=${actions.saveCsv}>${words.t('share.csv')}</button>
+          <button type="button" class="link" @click=${() => print()}>${words.t('share.print')}</button>
+          <button type="button" class="link" @click=${actions.saveOffline}>${words.t('share.offline')}</button>
+        </div>
+      </details>
+      ${contact(context)}
     </div>
   </section>`;
 }
 
-function grounds(context: Context): TemplateResult {
-  const { words, problems } = context;
-  return html`<div class="grounds ${problems.length > 0 ? 'stale' : ''}">
-    <section class="panel" aria-labelledby="table-title">
-      <h2 id="table-title">${words.t('table.title')}</h2>
-      <p>${words.t('table.text')}</p>
-      ${componentsTable(context)}
-    </section>
-    ${timeline(context)}${accuracy(context)}${changeSuggestions(context)}${hardwareSuggestions(context)}
+/** The parts below the answer, in order; a vendor may leave some out. */
+const parts: readonly [section: string, view: (context: Context) => TemplateResult | typeof nothing][] = [
+  ['compare', compare],
+  ['table', componentsPanel],
+  ['changes', changeSuggestions],
+  ['curves', curves],
+  ['timeline', timeline],
+  ['hardware', hardwareSuggestions],
+  ['matrix', fitMatrix],
+  ['accuracy', accuracy],
+  ['diagnose', diagnose],
+];
+
+function componentsPanel(context: Context): TemplateResult {
+  const { words } = context;
+  return html`<section class="panel" id="table" aria-labelledby="table-title" tabindex="-1">
+    <h2 id="table-title">${words.t('table.title')}</h2>
+    <p>${words.t('table.text')}</p>
+    ${componentsTable(context)}
+  </section>`;
+}
+
+/** What the answer rests on; drawn after it, so that typing never waits for it. */
+export function grounds(context: Context): TemplateResult {
+  const shown = parts.filter(([section]) => !context.vendor.hidden.includes(section));
+  return html`<div class="grounds-body ${context.problems.length > 0 ? 'stale' : ''}">
+    ${shown.map(([, view]) => view(context))}
   </div>`;
 }
 
@@ -111,12 +176,14 @@ export function page(context: Context, shared: Shared | null): TemplateResult {
   const { words, report, problems } = context;
   return html`${header(context)}
     <main class="frame">
+      ${vendorNotice(context)}
       <div class="intro">
         <h1>${words.t('headline')}</h1>
         <p>${words.t('lead')}</p>
       </div>
       <div class="columns" id="steps">${steps(context)}${answer(context)}</div>
-      ${sharedLink(context, shared)} ${grounds(context)}
+      ${sharedLink(context, shared)}
+      <div class="grounds" id="grounds"></div>
     </main>
     <footer class="site-footer">
       <div class="frame">

@@ -30,6 +30,34 @@ function sentence(context: Context, problem: Notice): string {
 const problemLink = (context: Context, problem: Notice): TemplateResult =>
   html`<a href="#steps" @click=${(event: Event) => goTo(event, problem)}>${sentence(context, problem)}</a>`;
 
+/** A link that was damaged or is of a later version: what of it could not be used. */
+export function unreadNotice({ unread, words }: Context): TemplateResult | typeof nothing {
+  if (unread.length === 0) return nothing;
+  return html`<div class="notice" role="status">
+    <p>${words.t('link.unread')}</p>
+    <ul>
+      ${unread.map((text) => html`<li><code>${text}</code></li>`)}
+    </ul>
+  </div>`;
+}
+
+/** A vendor's settings that are not in order: the line and the reason. None of them is used then. */
+export function vendorNotice(context: Context): TemplateResult | typeof nothing {
+  const { vendor, words } = context;
+  if (vendor.problems.length === 0) return nothing;
+  return html`<div class="notice vendor-problems" role="status">
+    <h2>${words.t('vendor.wrong')}</h2>
+    <ul>
+      ${vendor.problems.map(({ line, notice }) => {
+        const text = noticeText(context, 'problem', notice);
+        return html`<li>
+          ${words.t('vendor.line', { line, text })}${notice.pointer ? html` <code>${notice.pointer}</code>` : nothing}
+        </li>`;
+      })}
+    </ul>
+  </div>`;
+}
+
 export function problemSummary(context: Context): TemplateResult | typeof nothing {
   const { problems, words } = context;
   if (problems.length === 0) return nothing;

@@ -2,7 +2,19 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { live } from 'lit-html/directives/live.js';
 
-import { applies, keyOf, kindOf, methodOf, optionAt, valueAt, type HardwareBy, type ModelBy } from '../form';
+import {
+  applies,
+  keyOf,
+  kindOf,
+  methodOf,
+  optionAt,
+  spreads,
+  valueAt,
+  type HardwareBy,
+  type ModelBy,
+  type Spread,
+  type State,
+} from '../form';
 import type { CatalogueGpu, Option, SystemGroup } from '../wire';
 import type { Context } from './context';
 import {
@@ -61,8 +73,16 @@ function choiceField(context: Context, option: Option, values: readonly string[]
   return field(context, told, selectControl(context, told, entries, chosen, onChange));
 }
 
+/** The names of a small range, where its numbers have names: the stages of ZeRO. */
+function namedRange({ words }: Context, { pointer, minimum, maximum }: Option): string[] {
+  if (minimum === undefined || maximum === undefined || !words.has(`value.${keyOf(pointer)}.${minimum}`)) return [];
+  return Array.from({ length: maximum - minimum + 1 }, (_, index) => String(minimum + index));
+}
+
 function numberField(context: Context, option: Option): TemplateResult {
   const { pointer } = option;
+  const names = namedRange(context, option);
+  if (names.length > 0) return choiceField(context, option, names);
   const shape = shapeOf(context, pointer);
   const value = context.state.training[pointer] ?? option.default;
   const text = typeof value === 'number' ? context.words.t('number', { value }) : String(value ?? '');
@@ -108,12 +128,13 @@ function choicesField(context: Context, option: Option): TemplateResult {
 
 export function optionField(context: Context, pointer: string): TemplateResult | typeof nothing {
   const option = optionAt(context.catalogue, pointer);
-  if (!option || !applies(pointer, methodOf(context.state, context.catalogue))) return nothing;
+  if (!option || !applies(pointer, context.state, context.catalogue)) return nothing;
   const values = option.values ?? [];
   switch (kindOf(option)) {
     case 'choices':
       return choicesField(context, option);
     case 'number':
+    case 'text':
       return numberField(context, option);
     case 'switch':
       return switchField(context, option);
@@ -219,18 +240,29 @@ function modelStep(context: Context): TemplateResult {
 
 // ---------------------------------------------------------------- step 2: training
 
+// What most people choose between; the others open below.
+const commonMethods = ['full', 'lora', 'qlora'];
+
 function methodField(context: Context): TemplateResult {
   const { words, catalogue, state, actions } = context;
   const pointer = '/training/method';
-  const values = optionAt(catalogue, pointer)?.values ?? [];
-  const entries = values.map((value) => ({
+  const chosen = methodOf(state, catalogue);
+  const entry = (value: string) => ({
     value,
     title: words.t(`value.method.${value}`),
     text: words.t(`hint.method.${value}`),
-  }));
-  return html`<fieldset class="field">
+  });
+  const values = optionAt(catalogue, pointer)?.values ?? [];
+  const others = values.filter((value) => !commonMethods.includes(value));
+  const onChange = (value: string) => actions.choose(pointer, value);
+  const cards = (list: string[]) => radios('method', list.map(entry), chosen, onChange);
+  return html`<fieldset class="field methods">
     <legend>${words.t('field.method')}</legend>
-    ${radios('method', entries, methodOf(state, catalogue), (value) => actions.choose(pointer, value))}
+    ${cards(values.filter((value) => commonMethods.includes(value)))}
+    <details class="other-methods" ?open=${others.includes(chosen) || nothing}>
+      <summary>${words.t('method.others', { count: others.length })}</summary>
+      ${cards(others)}
+    </details>
     ${problemLine(context, pointer)}
   </fieldset>`;
 }
@@ -239,7 +271,16 @@ const inSight = ['/training/trainable_layers', '/training/sequence_length', '/tr
 const inSightWide = ['/training/precision', '/training/base_weights'];
 
 const detailGroups: readonly [string, readonly string[]][] = [
-  ['adapters', ['/training/lora/rank', '/training/lora/dropout', '/training/lora/targets', '/training/kbit_upcast']],
+  [
+    'adapters',
+    [
+      '/training/lora/rank',
+      '/training/lora/dropout',
+      '/training/lora/targets',
+      '/training/lora/modules_to_save',
+      '/training/kbit_upcast',
+    ],
+  ],
   [
     'optimizer',
     [
@@ -247,6 +288,7 @@ const detailGroups: readonly [string, readonly string[]][] = [
       '/training/optimizer/states',
       '/training/optimizer/paged',
       '/training/optimizer/foreach',
+      '/training/optimizer/fused',
       '/training/optimizer/in_backward',
       '/training/optimizer/rank',
       '/training/optimizer/momentum',
@@ -259,6 +301,7 @@ const detailGroups: readonly [string, readonly string[]][] = [
     [
       '/training/recompute',
       '/training/cross_entropy',
+      '/training/logits_upcast',
       '/training/attention',
       '/training/kernels',
       '/training/offload/optimizer',
@@ -270,7 +313,12 @@ const detailGroups: readonly [string, readonly string[]][] = [
     'software',
     [
       '/training/framework',
+      '/training/framework_version',
       '/training/objective',
+      '/training/reference',
+      '/training/generation/completion_length',
+      '/training/generation/generations',
+      '/training/generation/engine_share',
       '/training/packing',
       '/training/global_batch',
       '/training/compile',
@@ -341,7 +389,7 @@ function gpuFields(context: Context): TemplateResult {
   const gpuShape = shapeOf(context, '/hardware/gpu');
   const countShape = shapeOf(context, '/hardware/count');
   const entries = gpus.map((gpu) => gpuEntry(context, gpu));
-  const spreads = ['3', '0'].map((value) => ({
+  const ways = spreads.map((value) => ({
     value,
     title: words.t(`spread.${value}`),
     text: words.t(`spread.${value}.text`),
@@ -363,10 +411,41 @@ function gpuFields(context: Context): TemplateResult {
         ? nothing
         : html`<fieldset class="field">
             <legend>${words.t('spread')}</legend>
-            ${radios('spread', spreads, state.zero, (zero) => actions.change({ zero }))}
+            ${radios('spread', ways, state.zero, (zero) => actions.change(spreadPatch(context, zero as Spread)))}
             ${problemLine(context, '/layout')}
           </fieldset>`
-    }`;
+    }
+    ${state.zero === 'own' && state.count.trim() !== '1' ? layoutFields(context) : nothing}`;
+}
+
+const layoutPointers = [
+  '/layout/dp',
+  '/layout/zero',
+  '/layout/tp',
+  '/layout/sp',
+  '/layout/pp',
+  '/layout/vpp',
+  '/layout/cp',
+  '/layout/ep',
+];
+
+/** By hand: it starts from what was chosen, so that the first picture is the same. */
+function spreadPatch({ state }: Context, zero: Spread): Partial<State> {
+  if (zero !== 'own') return { zero };
+  const start = { '/layout/dp': state.count, '/layout/zero': state.zero };
+  return { zero, training: { ...start, ...state.training } };
+}
+
+function layoutFields(context: Context): TemplateResult {
+  const { words, catalogue } = context;
+  const rest = catalogue.options
+    .map((option) => option.pointer)
+    .filter((pointer) => pointer.startsWith('/layout/') && !layoutPointers.includes(pointer));
+  return html`<fieldset class="field layout-fields">
+    <legend>${words.t('layout.own')}</legend>
+    <p class="note">${words.t('layout.own_text')}</p>
+    <div class="grid">${[...layoutPointers, ...rest].map((pointer) => optionField(context, pointer))}</div>
+  </fieldset>`;
 }
 
 const searchText = ({ words }: Context): TemplateResult =>

@@ -4,11 +4,53 @@ import { html, nothing, type TemplateResult } from 'lit-html';
 import { keyOf } from '../form';
 import type { ChangeSuggestion, HardwareSuggestion, SystemGroup, SystemOffer } from '../wire';
 import type { Context } from './context';
+import { checkbox } from './field';
 import { verdictIcon } from './verdict';
 import { gpuName, valueName } from './words';
 
 const groups: readonly SystemGroup[] = ['workstation', 'pcie_server', 'hgx', 'rack'];
 const firstFew = 4;
+
+// What the visitor looks for in the list; over when the page is.
+const filter = { group: '', most: 0, linked: false };
+const countLimits = [1, 2, 4, 8, 16, 64];
+
+function passes({ catalogue }: Context, { gpu, count, group }: HardwareSuggestion): boolean {
+  const card = catalogue.gpus.find((entry) => entry.id === gpu);
+  return (
+    (filter.group === '' || group === filter.group) &&
+    (filter.most === 0 || count <= filter.most) &&
+    (!filter.linked || (card?.link_gb_per_s ?? 0) > 0)
+  );
+}
+
+function filters(context: Context): TemplateResult {
+  const { words, actions } = context;
+  const change = (patch: Partial<typeof filter>) => {
+    Object.assign(filter, patch);
+    actions.redraw();
+  };
+  const option = (value: string, text: string, chosen: boolean) =>
+    html`<option value=${value} .selected=${chosen}>${text}</option>`;
+  const onSelect = (use: (value: string) => void) => (event: Event) => use((event.target as HTMLSelectElement).value);
+  return html`<div class="filters" role="group" aria-label=${words.t('filter.title')}>
+    <div class="field">
+      <label for="filter-group">${words.t('filter.group')}</label>
+      <select id="filter-group" @change=${onSelect((group) => change({ group }))}>
+        ${option('', words.t('filter.all'), filter.group === '')}
+        ${groups.map((group) => option(group, words.t(`group.${group}`), filter.group === group))}
+      </select>
+    </div>
+    <div class="field">
+      <label for="filter-most">${words.t('filter.most')}</label>
+      <select id="filter-most" @change=${onSelect((most) => change({ most: Number(most) }))}>
+        ${option('0', words.t('filter.any'), filter.most === 0)}
+        ${countLimits.map((most) => option(String(most), words.t('number', { value: most }), filter.most === most))}
+      </select>
+    </div>
+    ${checkbox('filter-linked', words.t('filter.linked'), filter.linked, (linked) => change({ linked }))}
+  </div>`;
+}
 const unfolded = new Set<SystemGroup>();
 
 function systemName({ catalogue, words }: Context, { id, systems_needed: needed }: SystemOffer): string {
@@ -112,10 +154,13 @@ function leftOut(context: Context): TemplateResult | typeof nothing {
 
 export function hardwareSuggestions(context: Context): TemplateResult {
   const { words, report } = context;
-  const systems = report.suggestions?.systems ?? [];
+  const all = report.suggestions?.systems ?? [];
+  const systems = all.filter((suggestion) => passes(context, suggestion));
   return html`<section class="panel" id="hardware" aria-labelledby="hardware-title" tabindex="-1">
     <h2 id="hardware-title">${words.t('hardware.title')}</h2>
-    <p>${words.t(systems.length > 0 ? 'hardware.text' : 'hardware.none')}</p>
+    <p>${words.t(all.length > 0 ? 'hardware.text' : 'hardware.none')}</p>
+    ${all.length > 0 ? filters(context) : nothing}
+    <p role="status" class="note">${words.t('filter.found', { count: systems.length })}</p>
     <div class="offer-groups">${groups.map((group) => offerGroup(context, group, systems))}</div>
     ${leftOut(context)}
   </section>`;
@@ -126,7 +171,7 @@ function fromTo(context: Context, { pointer, from, to }: ChangeSuggestion): stri
   return context.words.t('change.from_to', { from: name(from), to: name(to) });
 }
 
-function changeItem(context: Context, change: ChangeSuggestion): TemplateResult {
+export function changeItem(context: Context, change: ChangeSuggestion): TemplateResult {
   const { words, format, actions } = context;
   const saved = format.bytes(change.saved_bytes);
   const field = words.t(`field.${keyOf(change.pointer)}`);

@@ -6,6 +6,7 @@ import { html, nothing, svg, type TemplateResult } from 'lit-html';
 import type { TimelineEvent } from '../wire';
 import type { Context } from './context';
 import { colourClass, stackingPlace, textWidth } from './palette';
+import { focused, onArrows, reading } from './reading';
 import { eventName } from './words';
 
 const margin = { top: 30, right: 4, bottom: 44, left: 44 };
@@ -76,8 +77,8 @@ function outlineOf(events: TimelineEvent[], x: Scale, y: Scale): string | null {
 }
 
 /** An invisible column over an event: its name and bytes on hover. */
-function probeShape(context: Context, { event, block, live_bytes: live }: TimelineEvent, start: number, end: number) {
-  const text = `${eventName(context, event, block)}: ${context.format.bytes(live)}`;
+function probeShape(context: Context, entry: TimelineEvent, start: number, end: number) {
+  const text = eventText(context, entry);
   return svg`<rect class="probe" x=${start} y=${margin.top} width=${end - start} height=${plotHeight}>
     <title>${text}</title></rect>`;
 }
@@ -111,19 +112,34 @@ function chart(context: Context, events: TimelineEvent[]): TemplateResult {
   const peak = events.findIndex(isPeak(context));
   const middle = (index: number) => (x(index) + x(index + 1)) / 2;
   const top = events[peak]?.live_bytes ?? 0;
+  const at = focused('timeline');
   return html`<svg
     viewBox="0 0 ${width} ${bottom + margin.bottom}"
     width="100%"
     role="img"
-    aria-labelledby="timeline-text"
+    tabindex="0"
+    aria-label=${context.words.t('timeline.title')}
+    aria-describedby="timeline-text timeline-reading"
+    @keydown=${onArrows(context, 'timeline', events.length, peak)}
   >
     ${axisShape(context, inUnit, y, width)}
     ${bandsOf(events).map(([id, points]) => svg`<path class="band ${colourClass(id)}" d=${band(points)} />`)}
     <path class="outline" d=${outlineOf(events, x, y)} />
     ${phasesOf(events).map(({ phase, start, end }) => phaseShape(context, phase, x(start), x(end)))}
     ${events.map((event, index) => probeShape(context, event, x(index), x(index + 1)))}
+    ${at === null ? nothing : svg`<rect class="reading-mark" x=${x(at)} y=${margin.top} width=${x(at + 1) - x(at)} height=${plotHeight} />`}
     ${peak < 0 ? nothing : peakShape(context, top, middle(peak), y(top), width)}
   </svg>`;
+}
+
+/** What is alive in one event, largest parts first. */
+function eventText(context: Context, { event, block, live_bytes: live, by_component: parts }: TimelineEvent): string {
+  const { words, format } = context;
+  const largest = Object.entries(parts)
+    .sort(([, a], [, b]) => b - a)
+    .slice(0, 3)
+    .map(([id, bytes]) => `${words.t(`component.${id}`)} ${format.bytes(bytes)}`);
+  return `${eventName(context, event, block)}: ${format.bytes(live)} (${largest.join(', ')})`;
 }
 
 function eventTable(context: Context, events: TimelineEvent[]): TemplateResult {
@@ -157,13 +173,15 @@ export function timeline(context: Context): TemplateResult | typeof nothing {
   const events = report.timeline ?? [];
   if (events.length === 0) return nothing;
   const { peak, per_gpu: perGpu } = report.memory!;
+  const at = focused('timeline');
   const busiest = eventName(context, peak.event, peak.block);
-  return html`<section class="panel" aria-labelledby="timeline-title">
+  return html`<section class="panel" id="timeline" aria-labelledby="timeline-title" tabindex="-1">
     <h2 id="timeline-title">${words.t('timeline.title')}</h2>
     <p id="timeline-text">
       ${words.t('timeline.text', { event: busiest, bytes: format.bytes(perGpu.allocated.expected) })}
     </p>
     <div class="measured" data-measure="timeline">${chart(context, events)}</div>
+    ${reading('timeline', at === null || !events[at] ? '' : eventText(context, events[at]))}
     ${eventTable(context, events)}
   </section>`;
 }

@@ -27,8 +27,8 @@ export const verdictOf = (report: Report): Verdict | 'needed' => report.fit?.ver
 export const verdictTitle = ({ words, format }: Context, report: Report): string =>
   words.t(`verdict.${verdictOf(report)}`, { need: format.bytes(report.memory!.per_gpu.device.expected) });
 
-function modelLabel(context: Context): string {
-  const { words, report } = context;
+export function modelLabel(context: Context, report: Report = context.report): string {
+  const { words } = context;
   const model = report.model!;
   if (model.id) return modelName(context, model.id);
   return words.t('model.unnamed', { size: parameterCount(context, model.parameters) });
@@ -40,27 +40,31 @@ function methodInSentence(context: Context): string {
   return context.words.has(key) ? context.words.t(key) : valueName(context, '/training/method', method);
 }
 
-function verdictText(context: Context): string {
+/** One sentence that a manager understands: what, whether it fits, on what, with how much to spare. */
+export function verdictText(context: Context): string {
   const { words, format, report } = context;
-  const { device } = report.memory!.per_gpu;
-  const count = report.request?.hardware?.count ?? 1;
-  const training = words.t('verdict.training', { model: modelLabel(context), method: methodInSentence(context) });
-  const need = words.t('verdict.need', {
-    count,
-    training,
-    need: format.bytes(device.expected),
-    interval: format.interval(device),
-  });
+  const { hardware } = report.request!;
+  const count = hardware?.count ?? 1;
   const { fit } = report;
-  if (!fit) return `${need} ${words.t('verdict.needed.text')}`;
-  const headroom = fit.headroom_bytes;
-  const key = fit.verdict === 'unknown' ? 'verdict.unknown.text' : headroom >= 0 ? 'verdict.left' : 'verdict.short';
-  const room = words.t(key, {
-    gpu: gpuName(context, report.request?.hardware?.gpu ?? ''),
-    usable: format.bytes(fit.usable_bytes),
-    headroom: format.bytes(Math.abs(headroom)),
+  const need = format.bytes(report.memory!.per_gpu.device.expected);
+  return words.t(`verdict.says.${verdictOf(report)}`, {
+    training: words.t('verdict.training', { model: modelLabel(context), method: methodInSentence(context) }),
+    place:
+      count > 1
+        ? words.t('suggestion.name', { count, gpu: gpuName(context, hardware!.gpu) })
+        : words.t('verdict.one', { gpu: gpuName(context, hardware?.gpu ?? '') }),
+    need: count > 1 ? words.t('verdict.each', { need }) : need,
+    usable: format.bytes(fit?.usable_bytes ?? 0),
+    headroom: format.bytes(Math.abs(fit?.headroom_bytes ?? 0)),
   });
-  return [need, room, ...fit.reasons.slice(-1).map((reason) => words.t(`fit.${reason.code}`))].join(' ');
+}
+
+/** How sure: the interval, and the rule behind the verdict. */
+function sureness(context: Context): string {
+  const { words, format, report } = context;
+  const reasons = report.fit?.reasons ?? [];
+  const interval = words.t('verdict.interval', { interval: format.interval(report.memory!.per_gpu.device) });
+  return [interval, ...reasons.slice(-1).map((reason) => words.t(`fit.${reason.code}`)), modelLine(context)].join(' ');
 }
 
 /** What was planned, in the fewest words. */
@@ -99,22 +103,32 @@ function notices(context: Context) {
   </ul>`;
 }
 
+const places: readonly [section: string, key: string][] = [
+  ['changes', 'change.title'],
+  ['hardware', 'hardware.title'],
+  ['curves', 'curve.title'],
+  ['accuracy', 'accuracy.title'],
+  ['diagnose', 'diagnose.title'],
+];
+
+const onward = ({ report, vendor }: Context) =>
+  places.filter(
+    ([section]) =>
+      !vendor.hidden.includes(section) && (section !== 'changes' || (report.suggestions?.changes ?? []).length > 0),
+  );
+
 export function verdictCard(context: Context): TemplateResult {
   const verdict = verdictOf(context.report);
   return html`<div class="verdict verdict-${verdict}">
     <h2 id="answer-title">${verdictIcon(verdict)}<span>${verdictTitle(context, context.report)}</span></h2>
     <p class="verdict-text">${verdictText(context)}</p>
-    <p class="verdict-model">${modelLine(context)}</p>
+    <p class="verdict-model">${sureness(context)}</p>
     <ul class="chips" aria-label=${context.words.t('settings')}>
       ${settings(context).map((text) => html`<li>${text}</li>`)}
     </ul>
     ${notices(context)}
     <p class="onward">
-      <a href="#hardware">${context.words.t('hardware.title')}</a>${
-        (context.report.suggestions?.changes ?? []).length > 0
-          ? html`<a href="#changes">${context.words.t('change.title')}</a>`
-          : nothing
-      }<a href="#accuracy">${context.words.t('accuracy.title')}</a>
+      ${onward(context).map(([section, key]) => html`<a href="#${section}">${context.words.t(key)}</a>`)}
     </p>
   </div>`;
 }
@@ -133,6 +147,6 @@ export function verdictBar(context: Context): TemplateResult {
     href="#answer"
   >
     ${verdictIcon(verdictOf(report))}<strong>${fit ? verdictTitle(context, report) : words.t('bar.title')}</strong
-    ><span>${text}</span>
+    ><span class="verdict-bar-number">${text}</span>
   </a>`;
 }
