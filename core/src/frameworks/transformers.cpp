@@ -31,9 +31,17 @@ Version release_of(const TrainingChoice& t) {
 }
 
 // TRL: reward_trainer.py scores sequences; dpo_trainer.py and grpo_trainer.py take log-probabilities of tokens, GRPO
-// only those of the completion and the token before it, at the temperature of sampling.
+// only those of the completion and the token before it, at the temperature of sampling; PPOTrainer (trl 0.29,
+// experimental/ppo/ppo_trainer.py) takes all logits, and of those the completion's. disable_dropout is on in DPOConfig
+// and RewardConfig, and PPOTrainer always does it.
 void set_objective(FrameworkSwitches& s, const TrainingChoice& t) {
   if (t.objective == Objective::reward) s.loss = LossKind::score;
+  s.drops_out = t.objective != Objective::dpo && t.objective != Objective::reward && t.objective != Objective::ppo;
+  if (t.objective == Objective::ppo && t.generation) {
+    s.loss = LossKind::answer_log_probs;
+    s.kept_logits = t.generation->completion_length;
+    s.keeps_outputs = true;
+  }
   if (t.objective != Objective::dpo && t.objective != Objective::grpo) return;
   if (t.cross_entropy == CrossEntropy::full_logits) s.loss = LossKind::log_probs;
   if (t.objective == Objective::dpo || !t.generation) return;
@@ -102,7 +110,7 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, const Sharding&
   s.rotary = fused ? RotaryKernel::fused : RotaryKernel::composite;
   s.gated_mlp = GatedMlpKernel::composite;
   // integrations/hub_kernels.py: the package's kernels where it is installed, else its own PyTorch code.
-  s.recurrence = fused ? RecurrenceKernel::fused : RecurrenceKernel::composite;
+  s.recurrence = t.recurrence == Recurrence::fused ? RecurrenceKernel::fused : RecurrenceKernel::composite;
   choose_loss(s, t.cross_entropy.value_or(CrossEntropy::full_logits), fused);
   s.shift = label_shift(release);
   s.key_repeats = key_repeats(release);
@@ -121,7 +129,7 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, const Sharding&
   s.foreach_optimizer = t.optimizer.foreach.value_or(foreach_by_default(release));
   set_trainer_optimizers(s);
   s.raises_leftovers = t.kbit_upcast.value_or(false) && !sharding.gathers;  // FSDP's mixed precision lowers them again
-  s.raises_trained = sharding.is_fsdp() && s.autocast && trains_all_weights(t.method);
+  s.raises_trained = sharding.is_fsdp() && s.autocast && trains_everything(t);
   s.keeps_stream_in_backward = sharding.gathers && sharding.engine == Engine::fsdp1 && has_adapters(t.method);
   return s;
 }

@@ -371,9 +371,9 @@ void Graph::pin(TensorId t) {
   tensors_[index(t)].pinned = true;
 }
 
-TensorId Graph::view(TensorId x, Size size) {
+TensorId Graph::view(TensorId x, Size size, const Workspace& backward) {
   const TensorId t = part(x, size);
-  run({x}, {t}, {});
+  run({x}, {t}, {.backward = backward});
   return t;
 }
 
