@@ -863,11 +863,17 @@ void Step::describe_standing(Sink& sink) const {
 
 // Between its forward and its backward, while another model runs.
 template <class Sink>
-void Step::describe_paused(Sink& sink) const {
+void Step::describe_paused(bool in_forward, Sink& sink) const {
   constexpr Event kAfterForward{EventKind::reference_forward};
   describe_standing(sink);
   describe_gradients(kAfterForward, sink);
   describe_kept(kAfterForward, sink);
+  // Autocast's copies of weights go when both models have run forward; without checkpoints a graph keeps them.
+  for (const LayerStack& stack : stacks_) {
+    if (!in_forward || !checkpoints() || !stack.trained) continue;
+    sink.term(Component::autocast_weights, 1, 1, stack.count,
+              Factor{"W_cast", stack.block.profile.cached_weight_copies.value});
+  }
 }
 
 // PPO's value model runs forward before the policy and backward after it: autograd takes what was made last first.
@@ -883,7 +889,7 @@ void Step::describe_value_model(Event event, Sink& sink) const {
     case EventKind::generation:
     case EventKind::reference_forward:
     case EventKind::steady: return value.describe({EventKind::steady}, sink);
-    default: return value.describe_paused(sink);
+    default: return value.describe_paused(is_forward(event.kind), sink);
   }
 }
 

@@ -165,7 +165,7 @@ class Step {
   template <class Sink>
   void describe_value_model(Event event, Sink& sink) const;
   template <class Sink>
-  void describe_paused(Sink& sink) const;
+  void describe_paused(bool in_forward, Sink& sink) const;
   template <class Sink>
   void describe_outputs(Event event, Sink& sink) const;
   template <class Sink>
