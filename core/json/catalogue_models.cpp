@@ -10,6 +10,7 @@ namespace vramplan {
 namespace {
 
 constexpr IntegerRange kWidthOrNone{0, limits::kWidth.maximum};
+constexpr IntegerRange kPlace{0, 63};  // of a layer group
 constexpr IntegerRange kRowsOrNone{0, limits::kVocabulary.maximum};
 constexpr IntegerRange kExpertsOrNone{0, limits::kExperts.maximum};
 constexpr IntegerRange kWindow{0, limits::kSequenceLength.maximum};
@@ -311,6 +312,7 @@ void read_architecture(ObjectReader& reader, ModelArchitecture& m) {
   }
   reader.number("final_softcap", m.final_softcap, kSoftcap);
   read_layers(reader, m.groups);
+  reader.integers("order", m.order, kPlace);
   read_extras(reader, m.extras);
   read_towers(reader, m.towers);
 }

@@ -286,6 +286,7 @@ OrderedJson training(const TrainingChoice& t) {
           {"cross_entropy", or_null(t.cross_entropy)},
           {"logits_upcast", or_null(t.logits_upcast)},
           {"kernels", or_null(t.kernels)},
+          {"recurrence", or_null(t.recurrence)},
           {"kbit_upcast", or_null(t.kbit_upcast)},
           {"compile", t.compile},
           {"trainable_layers", or_null(t.trainable_layers)},
@@ -294,6 +295,8 @@ OrderedJson training(const TrainingChoice& t) {
             {"parameters", t.offload.parameters},
             {"activations", t.offload.activations}}},
           {"reference", or_null(t.reference)},
+          {"value_model", or_null(t.value_model)},
+          {"reward_model", or_null(t.reward_model)},
           {"generation", generation(t.generation)},
           {"tokens", or_null(t.tokens)}};
 }

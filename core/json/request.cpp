@@ -275,6 +275,7 @@ void read_switches(ObjectReader& reader, TrainingChoice& training) {
   reader.enumerator("cross_entropy", training.cross_entropy);
   reader.boolean("logits_upcast", training.logits_upcast);
   reader.enumerator("kernels", training.kernels);
+  reader.enumerator("recurrence", training.recurrence);
   reader.boolean("kbit_upcast", training.kbit_upcast);
   reader.boolean("compile", training.compile);
   reader.boolean("ema", training.ema);
@@ -300,6 +301,8 @@ TrainingChoice read_training(const Json& value, const std::string& pointer, Prob
     training.offload = read_offload(*offload, reader.pointer_to("offload"), problems);
   }
   reader.enumerator("reference", training.reference);
+  reader.enumerator("value_model", training.value_model);
+  reader.enumerator("reward_model", training.reward_model);
   if (const Json* generation = reader.any("generation")) {
     training.generation = read_generation(*generation, reader.pointer_to("generation"), problems);
   }
@@ -356,7 +359,9 @@ std::vector<std::string_view> compared_fields(const Problem& problem) {
     return {"/training/optimizer",    "/training/method",      "/training/framework",
             "/training/global_batch", "/training/micro_batch", "/layout"};
   }
-  if (at == "/training/reference") return {at, "/training/objective", "/training/method"};
+  if (at == "/training/reference" || at == "/training/value_model" || at == "/training/reward_model") {
+    return {at, "/training/objective", "/training/method", "/training/base_weights"};
+  }
   if (at.starts_with("/training/generation")) {
     return {at, "/training/objective", "/training/sequence_length", "/training/global_batch", "/training/micro_batch"};
   }

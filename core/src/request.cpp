@@ -78,8 +78,22 @@ Choice kernels(const TrainingChoice& t) {
   }
 }
 
+// Unsloth installs the kernels; other frameworks know no recurrent layers.
+Choice recurrence(const TrainingChoice& t) {
+  switch (t.framework) {
+    case FrameworkId::transformers:
+    case FrameworkId::liger:
+    case FrameworkId::deepspeed:
+      return one_of("/training/recurrence", t.recurrence, {Recurrence::composite, Recurrence::fused});
+    case FrameworkId::unsloth: return one_of("/training/recurrence", t.recurrence, {Recurrence::fused});
+    default: return one_of("/training/recurrence", t.recurrence, {Recurrence::composite});
+  }
+}
+
 Choice cross_entropy(const TrainingChoice& t) {
   using enum CrossEntropy;
+  // Its trainer reads all logits.
+  if (t.objective == Objective::ppo) return one_of("/training/cross_entropy", t.cross_entropy, {full_logits});
   if (has_trainer(t.framework))
     return one_of("/training/cross_entropy", t.cross_entropy, {full_logits, chunked, fused});
   // Fused is what the compiler makes of it.
@@ -110,6 +124,11 @@ Choice optimizer_name(const TrainingChoice& t) {
   constexpr std::string_view pointer = "/training/optimizer/name";
   if (t.framework == FrameworkId::torchtitan) return one_of(pointer, t.optimizer.name, {adamw});
   if (makes_own_step(t.framework)) return one_of(pointer, t.optimizer.name, {adamw, sgd, adafactor, lion});
+  // BAdam wraps the Trainer's AdamW.
+  if (t.framework == FrameworkId::transformers || t.framework == FrameworkId::liger) {
+    return one_of(pointer, t.optimizer.name,
+                  {adamw, sgd, adafactor, lion, adam_mini, muon, galore, apollo, lomo, adalomo, badam, came});
+  }
   return one_of(pointer, t.optimizer.name,
                 {adamw, sgd, adafactor, lion, adam_mini, muon, galore, apollo, lomo, adalomo, came});
 }
@@ -146,7 +165,7 @@ Choice optimizer_states(const OptimizerChoice& optimizer) {
 Choice objective(const TrainingChoice& t) {
   using enum Objective;
   return t.framework == FrameworkId::transformers
-             ? one_of("/training/objective", t.objective, {pretrain, sft, dpo, reward, grpo})
+             ? one_of("/training/objective", t.objective, {pretrain, sft, dpo, reward, ppo, grpo})
              : one_of("/training/objective", t.objective, {pretrain, sft});
 }
 
@@ -218,6 +237,7 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
       cross_entropy(t),
       kernels(t),
       trainer(t),
+      recurrence(t),
       kbit_upcast(t),
       compile(t),
       offload_optimizer(t),
@@ -310,7 +330,8 @@ bool wants_whole_weights(OptimizerName name) {
     case OptimizerName::galore:
     case OptimizerName::apollo:
     case OptimizerName::lomo:
-    case OptimizerName::adalomo: return true;
+    case OptimizerName::adalomo:
+    case OptimizerName::badam: return true;
     default: return false;
   }
 }
@@ -357,6 +378,18 @@ void check_updates_in_backward(const PlanRequest& request, Problems& problems) {
   check_inconsistent(by_choice && is_low_rank(o.name) && dp > 1, pointer, field, "layout.dp", problems);
 }
 
+// badam/block_optim.py: it chooses the layers itself, makes steps of its own, and outside DeepSpeed knows one GPU.
+void check_badam(const PlanRequest& request, Problems& problems) {
+  const OptimizerChoice& o = request.training.optimizer;
+  if (o.name != OptimizerName::badam) return;
+  check_inconsistent(request.training.method == Method::freeze, "/training/optimizer/name", "optimizer.name", "method",
+                     problems);
+  check_inconsistent(o.in_backward, "/training/optimizer/in_backward", "optimizer.in_backward", "optimizer.name",
+                     problems);
+  check_inconsistent(request.layout && request.layout->dp > 1, "/training/optimizer/name", "optimizer.name",
+                     "layout.dp", problems);
+}
+
 void check_rank(const TrainingChoice& t, Problems& problems) {
   check_inconsistent(t.optimizer.rank && !is_low_rank(optimizer_of(t)), "/training/optimizer/rank", "optimizer.rank",
                      "optimizer.name", problems);
@@ -381,6 +414,38 @@ void check_reference(const TrainingChoice& t, Problems& problems) {
   }
 }
 
+// TRL's PPOTrainer divides no model over ranks, and calls a step of the optimizer that has all gradients.
+void check_ppo(const PlanRequest& request, Problems& problems) {
+  const TrainingChoice& t = request.training;
+  if (t.objective != Objective::ppo) return;
+  OptimizerChoice optimizer = t.optimizer;
+  optimizer.name = optimizer_of(t);
+  check_inconsistent(updates_in_backward(optimizer), "/training/optimizer/name", "optimizer.name", "objective",
+                     problems);
+  check_inconsistent(request.layout && request.layout->zero > 0, "/layout/zero", "layout.zero", "objective", problems);
+  check_inconsistent(t.offload.activations, "/training/offload/activations", "offload.activations", "objective",
+                     problems);
+}
+
+// Weights that take no gradient, or need their loss scaled, carry adapters.
+void check_value_model(const TrainingChoice& t, Problems& problems) {
+  if (!t.value_model) return;
+  constexpr std::string_view kValueModel = "/training/value_model";
+  const WeightFormat base = t.base_weights.value_or(t.method == Method::qlora ? WeightFormat::nf4 : WeightFormat::bf16);
+  if (t.objective != Objective::ppo) {
+    contradict(problems, kValueModel, "objective");
+  } else if (*t.value_model == ValueModel::adapters && !has_adapters(t.method)) {
+    contradict(problems, kValueModel, "method");
+  } else if (*t.value_model == ValueModel::full && (is_quantized(base) || base == WeightFormat::fp16)) {
+    contradict(problems, kValueModel, "base_weights");
+  }
+}
+
+void check_reward_model(const TrainingChoice& t, Problems& problems) {
+  const bool judges = t.objective == Objective::ppo || t.objective == Objective::grpo;
+  if (t.reward_model && !judges) contradict(problems, "/training/reward_model", "objective");
+}
+
 // What one call of generation answers is whole groups of answers (trl/trainer/grpo_config.py, num_generations).
 bool whole_groups(const PlanRequest& request) {
   const TrainingChoice& t = request.training;
@@ -398,6 +463,13 @@ void check_generation(const PlanRequest& request, Problems& problems) {
   }
   if (t.generation->completion_length > t.sequence_length) {
     contradict(problems, "/training/generation/completion_length", "sequence_length");
+  }
+  // PPO's policy writes one answer to a prompt, itself.
+  if (t.objective == Objective::ppo && t.generation->engine_share > 0) {
+    contradict(problems, "/training/generation/engine_share", "objective");
+  }
+  if (t.objective == Objective::ppo && t.generation->generations.value_or(1) > 1) {
+    contradict(problems, "/training/generation/generations", "objective");
   }
   if (!whole_groups(request)) {
     contradict(problems, "/training/generation/generations", t.global_batch ? "global_batch" : "micro_batch");
@@ -502,6 +574,26 @@ StateFormat default_states(const TrainingChoice& t, WeightFormat base) {
   return base == WeightFormat::fp16 ? StateFormat::fp16 : StateFormat::fp32;
 }
 
+void resolve_reference(TrainingChoice& t) {
+  const bool always = t.objective == Objective::dpo || t.objective == Objective::ppo;
+  if (t.reference || !always) return;
+  t.reference = has_adapters(t.method) ? Reference::adapters_off : Reference::model;
+}
+
+// What writes and judges answers. `base_weights` is resolved.
+void resolve_rollout(TrainingChoice& t) {
+  const bool ppo = t.objective == Objective::ppo;
+  if (!ppo && t.objective != Objective::grpo) return;
+  if (!t.generation) {
+    t.generation = GenerationChoice{};
+    if (ppo) t.generation->completion_length = kPpoCompletionLength;
+    t.generation->completion_length = std::min(t.generation->completion_length, t.sequence_length);
+  }
+  if (!t.reward_model) t.reward_model = ppo ? RewardModel::model : RewardModel::external;
+  const bool adapts = is_quantized(*t.base_weights) || t.base_weights == WeightFormat::fp16;
+  if (ppo && !t.value_model) t.value_model = adapts ? ValueModel::adapters : ValueModel::full;
+}
+
 }  // namespace
 
 Problems check_request(const PlanRequest& request) {
@@ -515,12 +607,16 @@ Problems check_request(const PlanRequest& request) {
   check_ranks(request, problems);
   check_global_batch(request, problems);
   check_reference(request.training, problems);
+  check_value_model(request.training, problems);
+  check_reward_model(request.training, problems);
+  check_ppo(request, problems);
   check_generation(request, problems);
   check_optimizer_of_method(request.training, problems);
   check_paging(request.training.optimizer, problems);
   check_kernels(request.training.optimizer, problems);
   check_updates_in_backward(request, problems);
   check_rank(request.training, problems);
+  check_badam(request, problems);
   return problems;
 }
 
@@ -530,7 +626,9 @@ PlanRequest resolve_defaults(PlanRequest request) {
   t.optimizer.name = optimizer_of(t);
   t.optimizer.in_backward = updates_in_backward(t.optimizer);
   if (is_low_rank(t.optimizer.name) && !t.optimizer.rank) t.optimizer.rank = kDefaultOptimizerRank;
-  if (t.framework == FrameworkId::deepspeed) t.optimizer.master_weights = true;
+  if (t.framework == FrameworkId::deepspeed || t.optimizer.name == OptimizerName::badam) {
+    t.optimizer.master_weights = true;
+  }
   if (t.optimizer.states == StateFormat::factored) t.optimizer.states.reset();
   if (!t.kernels) t.kernels = has_fused_kernels(t.framework) ? Kernels::fused : Kernels::eager;
   if (!t.trainer) t.trainer = default_trainer(t);
@@ -539,16 +637,27 @@ PlanRequest resolve_defaults(PlanRequest request) {
   if (!t.cross_entropy) t.cross_entropy = is_fused(t) ? CrossEntropy::fused : CrossEntropy::full_logits;
   // Its tensor parallelism always shares the tokens too (parallelize_llama).
   if (t.framework == FrameworkId::torchtitan && request.layout && request.layout->tp > 1) request.layout->sp = true;
-  if (t.objective == Objective::dpo && !t.reference) {
-    t.reference = has_adapters(t.method) ? Reference::adapters_off : Reference::model;
-  }
-  if (t.objective == Objective::grpo && !t.generation) {
-    t.generation = GenerationChoice{};
-    t.generation->completion_length = std::min(t.generation->completion_length, t.sequence_length);
-  }
+  resolve_reference(t);
+  resolve_rollout(t);
   // Loaders differ: whoever calls prepare_model_for_kbit_training says so, or has TRL do it.
   if (!t.kbit_upcast) t.kbit_upcast = trl_prepares(t) && is_bitsandbytes(t.base_weights);
   return request;
+}
+
+TrainingChoice value_model_training(const TrainingChoice& training) {
+  TrainingChoice t = training;
+  t.objective = Objective::reward;
+  if (t.value_model == ValueModel::full) t.method = Method::full;
+  t.lora.modules_to_save.clear();
+  t.reference.reset();
+  t.generation.reset();
+  t.value_model.reset();
+  t.reward_model.reset();
+  // States in the type of the weights: those of the policy's adapters may have another.
+  const StateFormat states = t.optimizer.states.value_or(StateFormat::fp32);
+  const bool plain = states == StateFormat::fp32 || states == StateFormat::bf16 || states == StateFormat::fp16;
+  if (plain) t.optimizer.states = default_states(t, t.base_weights.value_or(WeightFormat::bf16));
+  return t;
 }
 
 }  // namespace vramplan

@@ -11,6 +11,9 @@ constexpr Component kGradients = Component::gradients;
 
 bool has_adapters(const Run& run) { return run.adapter_targets != 0; }
 
+// BAdam's layer, of which the lowest is planned: everything above it has gradients of activations.
+bool trains_one_layer(const Run& run) { return run.training.optimizer.name == OptimizerName::badam; }
+
 bool runs_reference(const TrainingChoice& t) {
   return t.reference == Reference::model || t.reference == Reference::adapters_off;
 }
@@ -35,6 +38,11 @@ bool uses_up_gradients(const TrainingChoice& t, const Sharding& sharding) {
   return updates_in_backward(t.optimizer) && sharding.gradients == 1;
 }
 
+// What leaves a model under autocast is raised to FP32: copies of 16-bit outputs.
+bool raises_outputs(const Run& run, std::int64_t stream_bytes) {
+  return run.framework.autocast && stream_bytes < bytes_per_element(ElementType::fp32);
+}
+
 BlockContext context_of(const Run& run, bool trained_layer) {
   BlockContext c;
   const ElementType working = working_type(run);
@@ -54,8 +62,8 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.quantized = is_quantized(run.types.base);
   c.multiplies_int8 = run.types.base == WeightFormat::int8;
   const Method method = run.training.method;
-  c.trains_base =
-      trains_all_weights(method) || (method == Method::freeze && trained_layer) || run.framework.trains_whole_units;
+  c.trains_base = trains_everything(run.training) || (method == Method::freeze && trained_layer) ||
+                  run.framework.trains_whole_units;
   c.trains_embedding = trains_outside(run.training, Module::embedding);
   c.trains_head = trains_outside(run.training, Module::head);
   c.trains_norms = c.trains_base;
@@ -63,21 +71,28 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.uses_up_gradients = uses_up_gradients(run.training, run.sharding);
   c.gradient_enters = trained_layer;
   c.attention = run.training.attention;
-  c.adapter = {run.adapter_targets, run.training.lora.dropout.value_or(0) > 0, method == Method::dora,
-               run.types.adapters};
+  c.keeps_streams = run.framework.keeps_outputs && !raises_outputs(run, bytes_per_element(c.residual));
+  const bool drops = run.framework.drops_out && run.training.lora.dropout.value_or(0) > 0;
+  c.adapter = {run.adapter_targets, drops, method == Method::dora, run.types.adapters};
   return c;
 }
 
 // The final norm trains with the whole model only.
 BlockContext head_context(const Run& run) {
   BlockContext c = context_of(run, true);
-  c.trains_norms = trains_all_weights(run.training.method);
+  c.trains_norms = trains_everything(run.training);
   return c;
 }
 
-// The base model, of which nothing is trained.
+// The base model, of which nothing is trained. PPO calls the models themselves, not what Accelerate made of them: no
+// autocast.
 BlockContext reference_context(const Run& run) {
   BlockContext c = context_of(run, false);
+  if (run.training.objective == Objective::ppo) {
+    c.framework.autocast = false;
+    c.compute = run.types.weights;
+    c.keeps_streams = false;
+  }
   c.trains_base = c.trains_embedding = c.trains_head = c.trains_norms = false;
   c.adapter = {};
   return c;
@@ -90,10 +105,21 @@ BlockContext embedding_context(const Run& run) {
   return c;
 }
 
-// The first layer through which gradients flow: with frozen lower layers autograd stops there.
+// One stage has all layers.
+bool holds_all(const Run& run) { return run.layout.pp == 1; }
+
+// The first layer through which gradients flow: below the lowest that is trained, or that carries adapters, autograd
+// stops.
 Dim first_trained_layer(const Run& run, Dim layers) {
-  if (run.training.method != Method::freeze) return 0;
-  return std::max<Dim>(layers - run.training.trainable_layers.value_or(0), 0);
+  if (run.training.method == Method::freeze)
+    return std::max<Dim>(layers - run.training.trainable_layers.value_or(0), 0);
+  if (trains_one_layer(run)) return first_of(*run.model, largest_group(run.inventory));
+  if (!has_adapters(run) || !holds_all(run)) return 0;
+  Dim first = layers;
+  for (std::size_t i = 0; i < run.model->groups.size(); ++i) {
+    if ((run.inventory.adapted_groups >> i & 1U) != 0) first = std::min(first, first_of(*run.model, i));
+  }
+  return first;
 }
 
 GradientPolicy gradient_policy(const Run& run, GradientLife life, bool in_block) {
@@ -113,7 +139,7 @@ GradientPolicy block_policy(const Run& run) { return gradient_policy(run, life_o
 
 // A table that is embedding and head at once. A classifier's head is a matrix of its own.
 bool trains_tied_table(const Run& run) {
-  return run.model->tie_word_embeddings && trains_all_weights(run.training.method) &&
+  return run.model->tie_word_embeddings && trains_everything(run.training) &&
          run.training.objective != Objective::reward;
 }
 
@@ -138,41 +164,54 @@ WalkedGraph walked(Graph graph, const GradientPolicy& policy = {}) {
 
 Dim walked_layers(const Stage& stage) { return std::accumulate(stage.walked.begin(), stage.walked.end(), Dim{0}); }
 
-std::vector<LayerStack> stacks_of(const Run& run, Dim layers) {
-  std::vector<LayerStack> stacks;
-  const Dim first_trained = first_trained_layer(run, layers);
-  const bool checkpointed = run.training.recompute != Recompute::none;
-  const bool caches = run.training.recompute == Recompute::selective && run.framework.caches_products;
-  Dim first = 0;
-  for (std::size_t i = 0; i < run.model->groups.size(); ++i) {
-    const LayerGroup& group = run.model->groups[i];
-    const Dim walked_layers = run.stage.walked[i];
-    // Where others wait beside those that are walked, the group has a stack even when none is walked.
-    const bool piped = run.layout.pp > 1 && run.stage.held[i] > 0;
-    const auto push = [&](Dim at, Dim count, bool trained, bool gradient_enters) {
-      if (count == 0 && !(piped && gradient_enters)) return;
-      BlockContext context = context_of(run, trained);
-      context.gradient_enters = gradient_enters;
-      context.caches = caches && trained;
-      const bool checkpoints = checkpointed && trained;
-      stacks.push_back({at, count, trained, checkpoints,
-                        walked(block_graph(context, group, checkpoints), block_policy(run)), run.inventory.layers[i], i,
-                        0});
-    };
-    const Dim frozen = std::clamp<Dim>(first_trained - first, 0, walked_layers);
-    push(first, frozen, false, false);
-    // The first layer that trains: nothing below it needs a gradient, unless a checkpoint asks for one at its input
-    // (enable_input_require_grads) or the embedding is trained.
-    // What another stage hands over asks for a gradient.
-    const bool starts = first + frozen == first_trained && !trains_outside(run.training, Module::embedding) &&
-                        !(checkpointed && has_adapters(run)) && run.stage.first && run.layout.vpp == 1;
-    const Dim edge = starts ? std::min<Dim>(1, walked_layers - frozen) : 0;
-    push(first + frozen, edge, true, false);
-    push(first + frozen + edge, walked_layers - frozen - edge, true, true);
-    first += walked_layers;
+// Makes the stacks of a stage. Layers below the first that is trained run without gradients. Nothing below that one
+// needs a gradient either, unless a checkpoint asks for one at its input (enable_input_require_grads), the embedding is
+// trained, or another stage hands it over: it is a stack of its own.
+class Stacks {
+ public:
+  Stacks(const Run& run, Dim layers) : run_(run) {
+    const bool from_below = trains_outside(run.training, Module::embedding) || (checkpointed() && has_adapters(run));
+    const bool handed_over = !run.stage.first || run.layout.vpp > 1;
+    const Dim first = from_below ? 0 : first_trained_layer(run, layers);
+    const std::vector<Dim> frozen = first_walked(first);
+    const std::vector<Dim> edge = first_walked(from_below || handed_over ? first : std::min(first + 1, layers));
+    const std::size_t groups = frozen.size();
+    for (std::size_t i = 0; i < groups; ++i) push(i, frozen[i], Place::frozen);
+    for (std::size_t i = 0; i < groups; ++i) push(i, edge[i] - frozen[i], Place::edge);
+    for (std::size_t i = 0; i < groups; ++i) push(i, run.stage.walked[i] - edge[i], Place::above);
   }
-  return stacks;
-}
+  [[nodiscard]] std::vector<LayerStack> take() { return std::move(stacks_); }
+
+ private:
+  enum class Place : std::uint8_t { frozen, edge, above };
+
+  [[nodiscard]] bool checkpointed() const { return run_.training.recompute != Recompute::none; }
+  [[nodiscard]] bool caches() const {
+    return run_.training.recompute == Recompute::selective && run_.framework.caches_products;
+  }
+  [[nodiscard]] std::vector<Dim> first_walked(Dim layers) const {
+    return first_layers(run_.stage.walked, holds_all(run_) ? run_.model->order : std::vector<Dim>{}, layers);
+  }
+  void push(std::size_t group, Dim count, Place place) {
+    // Where others wait beside those that are walked, the group has a stack even when none is walked.
+    const bool piped = run_.layout.pp > 1 && run_.stage.held[group] > 0;
+    if (count == 0 && !(piped && place == Place::above)) return;
+    const bool trained = place != Place::frozen;
+    BlockContext context = context_of(run_, trained);
+    context.gradient_enters = place == Place::above;
+    if (trains_one_layer(run_) && place == Place::edge) context.trains_base = context.trains_norms = true;
+    context.caches = caches() && trained;
+    const bool checkpoints = checkpointed() && trained;
+    stacks_.push_back({next_, count, trained, checkpoints,
+                       walked(block_graph(context, run_.model->groups[group], checkpoints), block_policy(run_)),
+                       run_.inventory.layers[group], group, 0});
+    next_ += count;
+  }
+
+  const Run& run_;
+  Dim next_ = 0;
+  std::vector<LayerStack> stacks_;
+};
 
 std::vector<WalkedGraph> reference_of(const Run& run) {
   std::vector<WalkedGraph> graphs;
@@ -291,6 +330,7 @@ bool is_block(EventKind k) {
 }
 
 void add_others(Contributions& out, const Run& run) {
+  if (run.second) return;
   const TrainingChoice& t = run.training;
   // Token ids, labels and positions of the batch.
   out.add({Component::buffers,
@@ -414,11 +454,23 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
   return run;
 }
 
+namespace {
+
+// PPO's value model, which the policy's optimizer trains with it.
+Run value_model_run(const Run& run) {
+  Run value = prepare(*run.model, value_model_training(run.training), run.layout, {});
+  value.accumulation_steps = run.accumulation_steps;
+  value.second = true;
+  return value;
+}
+
+}  // namespace
+
 Step::Step(const Run& run)
     : run_(run),
       embedding_(walked(embedding_graph(embedding_context(run)), embedding_policy(run))),
       head_(walked(head_graph(head_context(run)), head_policy(run))),
-      stacks_(stacks_of(run, walked_layers(run.stage))),
+      stacks_(Stacks(run, walked_layers(run.stage)).take()),
       reference_(reference_of(run)),
       layers_(walked_layers(run.stage)),
       optimizer_(optimizer_memory(run.inventory, run.training, run.framework, run.types, deals_experts(run.layout))) {
@@ -429,6 +481,7 @@ Step::Step(const Run& run)
   const SymbolTable widths = widths_for(context, nullptr);
   const Symbol symbol = context.sequence_parallel ? Symbol::hp : Symbol::h;
   stream_width_ = {name_of(symbol), widths[symbol]};
+  if (run_.training.value_model) value_model_.emplace_back(value_model_run(run_));
   size_graphs();
   fill_lists();
 }
@@ -436,19 +489,31 @@ Step::Step(const Run& run)
 void Step::resize(const LayoutChoice& layout, BatchSize batch, Bytes cublas_workspace) {
   set_size(run_, layout, batch);
   run_.cublas_workspace = cublas_workspace;
+  if (!value_model_.empty()) value_model_.front().resize(layout, batch, {});
   size_graphs();
   fill_lists();
 }
 
+// The value model's highest moments, which stand for all of its passes.
+void Step::size_value_model() {
+  if (value_model_.empty()) return;
+  value_forward_ = value_model_.front().highest_of(true);
+  value_backward_ = value_model_.front().highest_of(false);
+}
+
 void Step::size_graphs() {
+  size_value_model();
   size_graph(embedding_, run_.framework, batch());
   size_graph(head_, run_.framework, batch());
   for (LayerStack& stack : stacks_) {
     size_graph(stack.block, run_.framework, batch());
-    const bool last_of_group = &stack == &stacks_.back() || (&stack + 1)->group != stack.group;
+    const auto behind = stacks_.begin() + (&stack - stacks_.data()) + 1;
+    const bool last_of_group =
+        std::none_of(behind, stacks_.end(), [&](const LayerStack& other) { return other.group == stack.group; });
     stack.waiting = last_of_group ? run_.stage.waiting[stack.group] : 0;
   }
-  for (WalkedGraph& graph : reference_) size_graph(graph, run_.framework, batch());
+  const BatchSize asked = plays_ppo() ? BatchSize{rollout_sequences(), batch().sequence_length} : batch();
+  for (WalkedGraph& graph : reference_) size_graph(graph, run_.framework, asked);
   stream_ = Bytes(stream_bytes_) * batch().micro_batch * tokens() * stream_width_.value;
 }
 
@@ -458,8 +523,20 @@ Dim Step::tokens() const { return divide_up(run_.training.sequence_length, run_.
 // Sequences that run together, and their length.
 BatchSize Step::batch() const {
   const TrainingChoice& t = run_.training;
-  return {saturating_multiply(t.micro_batch, sequences_per_sample(t.objective)), t.sequence_length};
+  const std::int64_t each = run_.second ? 1 : sequences_per_sample(t.objective);
+  return {saturating_multiply(t.micro_batch, each), t.sequence_length};
 }
+
+namespace {
+
+// Of a model that scores: one output in the place of the vocabulary.
+Inventory scoring_inventory(const Run& run) {
+  TrainingChoice t = run.training;
+  t.objective = Objective::reward;
+  return take_inventory(*run.model, t, groups_for(*run.model, Objective::reward));
+}
+
+}  // namespace
 
 void Step::fill_lists() {
   for (Contributions* list : {&weights_, &states_, &gradients_, &kept_, &temporaries_, &buffers_, &others_}) {
@@ -468,6 +545,9 @@ void Step::fill_lists() {
   add_weights(weights_, run_.inventory, run_.training, run_.types, run_.sharding);
   if (run_.training.reference == Reference::model) {
     add_reference_weights(weights_, run_.inventory, run_.types, run_.sharding);
+  }
+  if (run_.training.reward_model == RewardModel::model) {
+    add_reference_weights(weights_, scoring_inventory(run_), run_.types, run_.sharding);
   }
   add_master_weights(states_, run_.inventory, run_.training, run_.types, run_.sharding);
   master_weights_bytes_ = states_.total();
@@ -490,7 +570,8 @@ void Step::fill_lists() {
 }
 
 bool Step::valid() const {
-  return !embedding_.graph.overflowed() && !head_.graph.overflowed() &&
+  return std::all_of(value_model_.begin(), value_model_.end(), [](const Step& s) { return s.valid(); }) &&
+         !embedding_.graph.overflowed() && !head_.graph.overflowed() &&
          std::none_of(reference_.begin(), reference_.end(),
                       [](const WalkedGraph& w) { return w.graph.overflowed(); }) &&
          std::none_of(stacks_.begin(), stacks_.end(), [](const LayerStack& s) { return s.block.graph.overflowed(); });
@@ -508,6 +589,7 @@ std::vector<Event> Step::events() const {
   std::vector<Event> events{{EventKind::load}};
   if (generates()) events.push_back({EventKind::generation});
   if (runs_reference() && !reference_runs_last()) events.push_back({EventKind::reference_forward});
+  if (!value_model_.empty()) events.push_back({EventKind::value_forward});
   if (stage.first) events.push_back({EventKind::forward_embedding});
   const auto layers = static_cast<std::int32_t>(layers_);
   for (std::int32_t i = 0; i < layers; ++i) events.push_back({EventKind::forward_block, i});
@@ -520,6 +602,7 @@ std::vector<Event> Step::events() const {
     events.push_back({EventKind::backward_block, i});
   }
   if (runs_embedding_back()) events.push_back({EventKind::backward_embedding});
+  if (!value_model_.empty()) events.push_back({EventKind::value_backward});
   for (const EventKind kind : {EventKind::gradient_reduction, EventKind::optimizer_step, EventKind::steady})
     events.push_back({kind});
   return events;
@@ -582,7 +665,8 @@ void Step::describe_gradients(Event event, Sink& sink) const {
   const Sharding& s = run_.sharding;
   const bool zero_2_or_3 = s.engine == Engine::deepspeed && s.stage >= 2;
   const bool before_first_pass = event.kind == EventKind::reference_forward && !reference_runs_last();
-  const bool from_last_pass = run_.accumulation_steps > 1 && !before_first_pass && in_pass(event.kind);
+  const bool beside = event.kind == EventKind::value_forward || event.kind == EventKind::value_backward;
+  const bool from_last_pass = run_.accumulation_steps > 1 && !before_first_pass && (in_pass(event.kind) || beside);
   if (event.kind == EventKind::optimizer_step) {
     describe_list_of_gradients(gradients_, gradients_bytes_, sink);
   } else if (event.kind == EventKind::gradient_reduction) {
@@ -595,6 +679,8 @@ void Step::describe_gradients(Event event, Sink& sink) const {
     if (s.stage == 2 && is_backward(event.kind)) sink.list(gradients_, gradients_bytes_);
   } else if (from_last_pass) {
     describe_list_of_gradients(kept_, kept_bytes_, sink);
+  } else if (event.kind == EventKind::value_backward) {
+    sink.list(gradients_, gradients_bytes_);
   } else if (is_backward(event.kind)) {
     describe_gradients_done(event, sink);
   }
@@ -867,17 +953,94 @@ void Step::describe_waiting(Sink& sink) const {
 }
 
 template <class Sink>
-void Step::describe(Event event, Sink& sink) const {
+void Step::describe_standing(Sink& sink) const {
   sink.list(weights_, weights_bytes_);
-  if (event.kind == EventKind::load) return;
   sink.list(states_, states_bytes_);
   sink.list(others_, others_bytes_);
+}
+
+// Between its forward and its backward, while another model runs.
+template <class Sink>
+void Step::describe_paused(bool in_forward, Sink& sink) const {
+  constexpr Event kAfterForward{EventKind::reference_forward};
+  describe_standing(sink);
+  describe_gradients(kAfterForward, sink);
+  describe_kept(kAfterForward, sink);
+  // Autocast's copies of weights go when both models have run forward; without checkpoints a graph keeps them.
+  for (const LayerStack& stack : stacks_) {
+    if (!in_forward || !checkpoints() || !stack.trained) continue;
+    sink.term(Component::autocast_weights, 1, 1, stack.count,
+              Factor{"W_cast", stack.block.profile.cached_weight_copies.value});
+  }
+}
+
+// PPO's value model runs forward before the policy and backward after it: autograd takes what was made last first.
+template <class Sink>
+void Step::describe_value_model(Event event, Sink& sink) const {
+  const Step& value = value_model_.front();
+  switch (event.kind) {
+    case EventKind::value_forward: return value.describe(value_forward_, sink);
+    case EventKind::value_backward: return value.describe(value_backward_, sink);
+    case EventKind::load:
+    case EventKind::gradient_reduction:
+    case EventKind::optimizer_step: return value.describe(event, sink);
+    case EventKind::generation:
+    case EventKind::reference_forward:
+    case EventKind::steady: return value.describe({EventKind::steady}, sink);
+    default: return value.describe_paused(is_forward(event.kind), sink);
+  }
+}
+
+// Inputs of layers that a checkpoint or a graph still holds.
+Dim Step::inputs_counted(Event event) const {
+  const bool head = event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
+  Dim held = 0;
+  for (const LayerStack& stack : stacks_) {
+    if (!stack.trained) continue;
+    held += head                   ? stack.count
+            : is_block(event.kind) ? std::clamp<Dim>(event.layer + 1 - stack.first, 0, stack.count)
+                                   : 0;
+  }
+  return held;
+}
+
+// What the policy answered, by the names that PPO gives it: to the end of the optimizer's step.
+template <class Sink>
+void Step::describe_outputs(Event event, Sink& sink) const {
+  const bool head = event.kind == EventKind::forward_head || event.kind == EventKind::backward_head;
+  const bool later = is_backward(event.kind) || event.kind == EventKind::value_backward ||
+                     event.kind == EventKind::gradient_reduction || event.kind == EventKind::optimizer_step;
+  if (!run_.framework.keeps_outputs || (!head && !later)) return;
+  const Factor sequences{"b", run_.training.micro_batch}, length{"s", run_.training.sequence_length};
+  const bool raised = raises_outputs(run_, stream_bytes_);
+  const Dim elsewhere = raised ? 0 : inputs_counted(event) + (head ? 1 : 0);
+  sink.term(Component::activations_residual, raised ? bytes_per_element(ElementType::fp32) : stream_bytes_, 1,
+            layers_ + 1 - elsewhere, sequences, length, Factor{"h", run_.model->hidden_size});
+  if (head) return;
+  const ElementType logits = run_.framework.autocast ? ElementType::fp32 : run_.types.compute;
+  sink.term(Component::logits, bytes_per_element(logits), 1, 1, sequences, length,
+            Factor{"V", head_rows_of(*run_.model)});
+}
+
+template <class Sink>
+void Step::describe(Event event, Sink& sink) const {
+  describe_own(event, sink);
+  if (value_model_.empty()) return;
+  describe_value_model(event, sink);
+  describe_outputs(event, sink);
+}
+
+template <class Sink>
+void Step::describe_own(Event event, Sink& sink) const {
+  if (event.kind == EventKind::load) return sink.list(weights_, weights_bytes_);
+  describe_standing(sink);
   describe_gradients(event, sink);
   describe_communication(event, sink);
   if (event.kind == EventKind::optimizer_step) sink.list(temporaries_, temporaries_bytes_);
   if (event.kind == EventKind::generation && generates()) return describe_generation(sink);
   if (event.kind == EventKind::gradient_reduction) describe_unit_end(sink);
   if (event.kind == EventKind::reference_forward && !runs_reference()) return;
+  if (event.kind == EventKind::reference_forward && plays_ppo()) describe_rollout(sink);
   if (!in_pass(event.kind)) return;
   describe_sharded(event, sink);
   if (has_window_mask_ && (is_forward(event.kind) || checkpoints())) {
@@ -918,13 +1081,20 @@ Cached cached_by(const Recurrent&, Dim) {
 
 }  // namespace
 
-// The answers to all micro-batches of a step are written at once (trl/trainer/grpo_config.py, steps_per_generation). An
-// engine beside training has its weights and its cache in a share of the card of its own.
+std::int64_t Step::all_sequences() const { return saturating_multiply(batch().micro_batch, run_.accumulation_steps); }
+
+// PPO answers and judges so many at a time (experimental/ppo/ppo_config.py, local_rollout_forward_batch_size).
+constexpr std::int64_t kPpoRollout = 64;
+
+std::int64_t Step::rollout_sequences() const {
+  return plays_ppo() ? std::min(all_sequences(), kPpoRollout) : all_sequences();
+}
+
 template <class Sink>
-void Step::describe_generation(Sink& sink) const {
-  if (run_.training.generation->engine_share > 0) return;
-  const std::int64_t bytes = bytes_per_element(run_.types.compute);
-  const Factor sequences{"b_all", saturating_multiply(batch().micro_batch, run_.accumulation_steps)};
+void Step::describe_cache(Sink& sink, std::int64_t written) const {
+  // PPO's policy writes outside autocast.
+  const std::int64_t bytes = bytes_per_element(plays_ppo() ? run_.types.weights : run_.types.compute);
+  const Factor sequences{"b_all", written};
   for (const LayerGroup& group : run_.model->groups) {
     for (const Mixer& mixer : group.mixers) {
       const Cached cached =
@@ -933,6 +1103,45 @@ void Step::describe_generation(Sink& sink) const {
                 Factor{"w_kv", cached.width});
     }
   }
+}
+
+// PPO asks for the scores of all tokens that it writes, which are FP32 (experimental/ppo/ppo_trainer.py, generate).
+template <class Sink>
+void Step::describe_scores(Sink& sink, std::int64_t sequences) const {
+  sink.term(Component::logits, bytes_per_element(ElementType::fp32), 1, 1, Factor{"b_all", sequences},
+            Factor{"sk", run_.training.generation->completion_length}, Factor{"V", head_rows_of(*run_.model)});
+}
+
+// While the reference judges: the scores of all answers, and every hidden state of its own. The value model and the
+// reward model do the same after it, without logits.
+template <class Sink>
+void Step::describe_rollout(Sink& sink) const {
+  describe_scores(sink, all_sequences());
+  sink.term(Component::working_memory, bytes_per_element(run_.types.leftovers), 1, layers_ + 1,
+            Factor{"b_all", rollout_sequences()}, Factor{"s", run_.training.sequence_length},
+            Factor{"h", run_.model->hidden_size});
+}
+
+// Scores come a token at a time and are stacked when a group of answers is written; the groups are copied into one.
+template <class Sink>
+void Step::describe_writing(Sink& sink) const {
+  ByteSink writing, joining;
+  describe_cache(writing, rollout_sequences());
+  describe_scores(writing, saturating_add(all_sequences(), rollout_sequences()));
+  describe_scores(joining, saturating_multiply(all_sequences(), 2));
+  if (joining.bytes > writing.bytes) return describe_scores(sink, saturating_multiply(all_sequences(), 2));
+  describe_cache(sink, rollout_sequences());
+  describe_scores(sink, saturating_add(all_sequences(), rollout_sequences()));
+}
+
+// The answers to all micro-batches of a step are written at once (trl/trainer/grpo_config.py, steps_per_generation). An
+// engine beside training has its weights and its cache in a share of the card of its own.
+template <class Sink>
+void Step::describe_generation(Sink& sink) const {
+  if (run_.training.generation->engine_share > 0) return;
+  if (plays_ppo()) return describe_writing(sink);
+  describe_cache(sink, all_sequences());
+  const std::int64_t bytes = bytes_per_element(run_.types.compute);
   // Whole weights while the model writes (ds3_gather_for_generation; summon_full_params under FSDP).
   if (run_.sharding.weights > 1) {
     sink.term(Component::gathered_parameters, bytes, 1, 1, Factor{"P", run_.inventory.total.value});
@@ -948,6 +1157,9 @@ Contributions Step::host_memory() const {
   Contributions out;
   add_host_memory(out, run_.inventory, run_.training, run_.framework, run_.types, run_.sharding,
                   run_.accumulation_steps > 1);
+  for (const Step& value : value_model_) {
+    for (const Contribution& c : value.host_memory()) out.add(c);
+  }
   const bool all_but_last = run_.framework.offloads_checkpoints;
   if (!all_but_last && !run_.training.offload.activations) return out;
   Dim offloaded = all_but_last ? -1 : 0;
@@ -982,6 +1194,10 @@ void Step::visit_candidates(Visit consider) const {
   if (runs_embedding_back()) consider({EventKind::backward_embedding});
   if (generates()) consider({EventKind::generation});
   if (runs_reference()) consider({EventKind::reference_forward});
+  if (!value_model_.empty()) {
+    consider({EventKind::value_forward});
+    consider({EventKind::value_backward});
+  }
   for (const LayerStack& stack : stacks_) {
     if (stack.count == 0) continue;
     const Dim last = stack.first + stack.count - 1;
@@ -1003,79 +1219,93 @@ Bytes Step::left_in_cache() const {
   Bytes most;
   for (const LayerStack& stack : stacks_) most = std::max(most, stack.block.left_in_cache);
   return checkpoints() ? most : Bytes{};
-}
+  Event Step::highest_of(bool forward) const {
+    Event best{forward ? EventKind::forward_embedding : EventKind::backward_head};
+    Bytes most = live(best);
+    visit_candidates([&](Event event) {
+      if (forward ? !is_forward(event.kind) : !is_backward(event.kind)) return;
+      const Bytes bytes = live(event);
+      if (bytes > most) best = event, most = bytes;
+    });
+    return best;
+  }
 
-Step::Highest Step::highest() const {
-  Highest best{{EventKind::steady}, live({EventKind::steady}), {}};
-  Bytes at_head;
-  visit_candidates([&](Event event) {
-    const Bytes bytes = live(event);
-    if (event.kind == EventKind::forward_head || event.kind == EventKind::backward_head) {
-      at_head = std::max(at_head, bytes);
+  Step::Highest Step::highest() const {
+    Highest best{{EventKind::steady}, live({EventKind::steady}), {}};
+    Bytes at_head;
+    visit_candidates([&](Event event) {
+      const Bytes bytes = live(event);
+      if (event.kind == EventKind::forward_head || event.kind == EventKind::backward_head) {
+        at_head = std::max(at_head, bytes);
+      }
+      if (bytes > best.bytes) best = {event, bytes, {}};
+    });
+    best.held = std::max(best.bytes, at_head + left_in_cache());
+    return best;
+  }
+
+  bool Step::uses_side_streams() const { return run_.sharding.engine == Engine::fsdp2 && run_.sharding.gathers; }
+
+  bool Step::ends_are_units() const {
+    return uses_side_streams() && run_.framework.ends_are_units && !run_.model->tie_word_embeddings;
+  }
+
+  // What the embedding has of the parameters outside the layers.
+  Params Step::embedding_unit() const {
+    if (!run_.stage.first) return Params(0);
+    return std::min(run_.inventory.outside_layers,
+                    Params(saturating_multiply(run_.model->vocab_size, run_.model->hidden_size)));
+  }
+
+  // The buffer of a unit lives until the next unit has been copied out of its own (wait_for_unshard): two at a time, of
+  // neighbours. The gradients of the whole rank lie on the other stream in the end (foreach_reduce).
+  Step::SidePools Step::side_pools() const {
+    if (!uses_side_streams()) return {};
+    std::int64_t layer = 0;
+    for (const LayerStack& stack : stacks_) layer = std::max(layer, unit_of(stack.parameters).value);
+    const std::int64_t bytes = bytes_per_element(run_.types.compute);
+    const Params outside = run_.inventory.outside_layers;
+    const Params end = ends_are_units() ? std::max(embedding_unit(), outside - embedding_unit()) : outside;
+    const Bytes unit = Bytes(is_quantized(run_.types.base) ? 1 : bytes) * layer;
+    const Bytes neighbour = std::max(Bytes(bytes) * end.value, layers_ > 1 ? unit : Bytes{});
+    const bool on_side = !run_.sharding.defers_reduction && !updates_in_backward(run_.training.optimizer);
+    return {unit + neighbour, on_side ? gradients_bytes_ : Bytes{}};
+  }
+
+  // In the place of logits that the caller has given up before backward, what backward makes in a wider type does not
+  // fit.
+  Bytes Step::logits_hole(Event event) const {
+    if (!run_.framework.leaves_logits_hole || event.kind != EventKind::backward_head) return {};
+    const Bytes token = Bytes(bytes_per_element(run_.types.compute)) * head_rows_of(*run_.model);
+    return token * batch().micro_batch * tokens();
+  }
+
+  Bytes Step::highest_on_main_stream() const {
+    Bytes most;
+    const auto consider = [&](Event event) {
+      MainStreamSink sink;
+      describe(event, sink);
+      most = std::max(most, sink.bytes + logits_hole(event));
+    };
+    consider({EventKind::steady});
+    visit_candidates(consider);
+    return most;
+    // By the first step of the optimizer.
+    Bytes Step::states_made() const {
+      Bytes made = states_bytes_ - master_weights_bytes_;
+      for (const Step& value : value_model_) made += value.states_made();
+      return made;
     }
-    if (bytes > best.bytes) best = {event, bytes, {}};
-  });
-  best.held = std::max(best.bytes, at_head + left_in_cache());
-  return best;
-}
 
-bool Step::uses_side_streams() const { return run_.sharding.engine == Engine::fsdp2 && run_.sharding.gathers; }
+    // Updates in backward make states while backward goes on: its end is as high as in later steps.
+    Bytes Step::highest_of_first_step() const {
+      const bool states_come_last = !updates_in_backward(run_.training.optimizer);
+      Bytes most = live({EventKind::steady});
+      visit_candidates([&](Event event) {
+        const bool without = states_come_last && event.kind != EventKind::optimizer_step;
+        most = std::max(most, without ? live(event) - states_made() : live(event));
+      });
+      return most;
+    }
 
-bool Step::ends_are_units() const {
-  return uses_side_streams() && run_.framework.ends_are_units && !run_.model->tie_word_embeddings;
-}
-
-// What the embedding has of the parameters outside the layers.
-Params Step::embedding_unit() const {
-  if (!run_.stage.first) return Params(0);
-  return std::min(run_.inventory.outside_layers,
-                  Params(saturating_multiply(run_.model->vocab_size, run_.model->hidden_size)));
-}
-
-// The buffer of a unit lives until the next unit has been copied out of its own (wait_for_unshard): two at a time, of
-// neighbours. The gradients of the whole rank lie on the other stream in the end (foreach_reduce).
-Step::SidePools Step::side_pools() const {
-  if (!uses_side_streams()) return {};
-  std::int64_t layer = 0;
-  for (const LayerStack& stack : stacks_) layer = std::max(layer, unit_of(stack.parameters).value);
-  const std::int64_t bytes = bytes_per_element(run_.types.compute);
-  const Params outside = run_.inventory.outside_layers;
-  const Params end = ends_are_units() ? std::max(embedding_unit(), outside - embedding_unit()) : outside;
-  const Bytes unit = Bytes(is_quantized(run_.types.base) ? 1 : bytes) * layer;
-  const Bytes neighbour = std::max(Bytes(bytes) * end.value, layers_ > 1 ? unit : Bytes{});
-  const bool on_side = !run_.sharding.defers_reduction && !updates_in_backward(run_.training.optimizer);
-  return {unit + neighbour, on_side ? gradients_bytes_ : Bytes{}};
-}
-
-// In the place of logits that the caller has given up before backward, what backward makes in a wider type does not
-// fit.
-Bytes Step::logits_hole(Event event) const {
-  if (!run_.framework.leaves_logits_hole || event.kind != EventKind::backward_head) return {};
-  const Bytes token = Bytes(bytes_per_element(run_.types.compute)) * head_rows_of(*run_.model);
-  return token * batch().micro_batch * tokens();
-}
-
-Bytes Step::highest_on_main_stream() const {
-  Bytes most;
-  const auto consider = [&](Event event) {
-    MainStreamSink sink;
-    describe(event, sink);
-    most = std::max(most, sink.bytes + logits_hole(event));
-  };
-  consider({EventKind::steady});
-  visit_candidates(consider);
-  return most;
-}
-
-// Updates in backward make states while backward goes on: its end is as high as in later steps.
-Bytes Step::highest_of_first_step() const {
-  const bool states_come_last = !updates_in_backward(run_.training.optimizer);
-  Bytes most = live({EventKind::steady});
-  visit_candidates([&](Event event) {
-    const bool without = states_come_last && event.kind != EventKind::optimizer_step;
-    most = std::max(most, without ? live(event) - (states_bytes_ - master_weights_bytes_) : live(event));
-  });
-  return most;
-}
-
-}  // namespace vramplan
+  }  // namespace vramplan

@@ -37,7 +37,7 @@ SAVED = {'embedding': 'embed_tokens', 'head': 'lm_head'}             # modules_t
 SPECIAL = {'pad_token_id', 'bos_token_id', 'eos_token_id'}
 
 
-def config(model):
+def config(model, attention=None):
     from transformers import AutoConfig
     kind, fields = CONFIGS[model['id']]
     fields = dict(fields)
@@ -47,6 +47,7 @@ def config(model):
         fields[name] = value
     if 'layer_types' in fields: fields['layer_types'] = fields['layer_types'][:fields['num_hidden_layers']]
     c = AutoConfig.for_model(kind, **fields, pad_token_id=None)
+    if attention: c._attn_implementation = attention
     return c
 
 
@@ -61,6 +62,7 @@ def row_id(request):
     if t['method'] == 'freeze': parts.append(f"last{t['trainable_layers']}")
     parts.append('foreach' if o.get('foreach') else 'fused' if o.get('fused', True) else 'loop')
     if t['method'] == 'qlora' and not t['kbit_upcast']: parts.append('no-upcast')
+    if t['objective'] == 'ppo': parts += ['ppo', 'value-' + t['value_model'], f"c{t['generation']['completion_length']}"]
     if t['framework'] != 'transformers': parts += [t['framework'], t['cross_entropy']]
     return '/'.join(parts)
 

@@ -18,6 +18,7 @@ import fake_cuda
 import kernels
 import liger
 import models
+import ppo
 from ledger import Ledger
 
 DEVICE = torch.device('cuda:0')
@@ -65,7 +66,9 @@ def build(request, notes):
                                                  modules_to_save=[models.SAVED[name] for name in t['lora'].get('modules_to_save', [])] or None),
                                autocast_adapter_dtype=True)  # PEFT's default, in pure 16 bits too
         model.train()
-    return model
+    if t['objective'] != 'ppo': return model
+    value = ppo.value_model(request, models.config(request['model'], config._attn_implementation), dtype, DEVICE)
+    return ppo.PolicyAndValue(ppo.without_dropout(model), ppo.without_dropout(value))
 
 
 def freeze(model, layers):
@@ -195,9 +198,12 @@ def measure(request, t, notes, ledger, detail, step_count):
     for step in range(step_count):
         marks = {'start': ledger.mark()}
         ledger.phase = 'forward'
-        outputs = forward(**batch)
-        loss = outputs['loss']
-        del outputs                                         # compute_loss drops them before backward
+        if t['objective'] == 'ppo':
+            loss, held = ppo.loss_of(forward, tokens, t['generation']['completion_length'])
+        else:
+            outputs, held = forward(**batch), None
+            loss = outputs['loss']
+            del outputs                                     # compute_loss drops them before backward
         marks['forward'] = ledger.mark()
         if step == 0: saved(row, loss, model, ledger, t, marks, detail)
         ledger.phase = 'backward'
@@ -219,7 +225,7 @@ def measure(request, t, notes, ledger, detail, step_count):
                 for v in state.values():
                     if isinstance(v, torch.Tensor) and (s := ledger.of(v)): s.kind = 'state'
         optimizer.zero_grad(set_to_none=True)
-        del loss
+        del loss, held
         marks['end'] = ledger.mark()
         steps.append(marks)
         ledger.phase = 'build'

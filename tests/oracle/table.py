@@ -71,6 +71,14 @@ def cases(model):
                 liger = {'framework': 'liger', 'kernels': 'fused', 'cross_entropy': loss}
                 for precision in ('bf16_amp', 'bf16'): yield 1, case('full', precision, main, again, shape, **liger)
                 yield 1, case('lora', 'bf16_amp', main, again, shape, **liger, **lora())
+    # every method under every kernel and precision, short batch and long sequence
+    adapters = [('lora', lora()), *((method, lora()) for method in four_bit), ('dora', lora())]
+    for precision, again, attention, s in itertools.product(('bf16_amp', 'bf16', 'fp32'), recompute, kernels, shapes):
+        if attention == 'flash' and precision == 'fp32': continue
+        tier = 3 if precision == 'bf16_amp' else 4
+        yield tier, case('full', precision, attention, again, s)
+        for method, choice in adapters:                     # 4-bit products compute in 16 bits here
+            if (method, precision) != ('qlora', 'fp32'): yield tier, case(method, precision, attention, again, s, **choice)
     # and for some models the rest
     if not wide: return
     for again in recompute:

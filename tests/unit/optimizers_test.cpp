@@ -58,6 +58,38 @@ Step step_of(const TrainingChoice& t) { return Step(prepare(qwen(), t, {}, Bytes
 
 }  // namespace
 
+// ---- BAdam: AdamW on FP32 copies of one layer
+
+TEST_CASE("BAdam keeps FP32 weights and moments of one layer, and makes FP32 gradients of its gradients") {
+  constexpr std::int64_t kLayer = kMatrices + kVectors;
+  const TrainingChoice t = choice(OptimizerName::badam);
+  CHECK(t.optimizer.master_weights);
+  const Step step = step_of(t);
+  CHECK(held(step, Component::master_weights, EventKind::steady) == 4 * kLayer);
+  CHECK(held(step, Component::optimizer_states, EventKind::steady) == 8 * kLayer);
+  CHECK(held(step, Component::gradients, EventKind::optimizer_step) == 2 * kLayer);
+  CHECK(held(step, Component::optimizer_temporaries, EventKind::optimizer_step) == 2 * kLayer);
+  CHECK(held(step, Component::weights, EventKind::steady) == 2 * kLayer);
+  CHECK(held(step, Component::frozen_weights, EventKind::steady) == 2 * (kAll - kLayer));
+}
+
+TEST_CASE("BAdam's lowest layer: nothing outside the layers is trained, all layers have gradients of activations") {
+  const Step step = step_of(choice(OptimizerName::badam));
+  REQUIRE(step.stacks().size() == 2);
+  CHECK(step.stacks()[0].count == 1);
+  CHECK(step.stacks()[0].trained);
+  CHECK(step.stacks()[0].block.profile.parameter_gradients == Bytes(2 * (kMatrices + kVectors)));
+  CHECK(step.stacks()[1].trained);
+  CHECK(step.stacks()[1].block.profile.parameter_gradients == Bytes(0));
+  CHECK(held(step, Component::gradients, EventKind::backward_block, 1) == 0);
+}
+
+TEST_CASE("BAdam copies FP32 weights as well, but no FP32 gradients") {
+  const Step step = step_of(choice(OptimizerName::badam, Precision::fp32));
+  CHECK(held(step, Component::master_weights, EventKind::steady) == 4 * (kMatrices + kVectors));
+  CHECK(held(step, Component::optimizer_temporaries, EventKind::optimizer_step) == 0);
+}
+
 TEST_CASE("AdamW: foreach makes all roots at once, the fused kernel none, the loop a root and a quotient") {
   TrainingChoice t = choice(OptimizerName::adamw);
   t.optimizer.foreach = true;

@@ -314,6 +314,54 @@ TEST_CASE("references and answers belong to objectives that have them") {
         Lines{"not_supported /training/objective"});
 }
 
+TEST_CASE("PPO's models, and what does not go with them") {
+  const auto ppo = [](Json fields) {
+    fields["objective"] = fields.value("objective", "ppo");
+    fields["method"] = fields.value("method", "lora");
+    Json request = with("/training", std::move(fields));
+    request["layout"] = {{"dp", 2}};
+    return problems_of(request);
+  };
+  CHECK(ppo({{"value_model", "full"}, {"reward_model", "external"}, {"reference", "model"}}).empty());
+  CHECK(ppo({{"method", "qlora"}, {"value_model", "adapters"}}).empty());
+  CHECK(ppo({{"method", "full"}, {"generation", {{"completion_length", 128}, {"generations", 1}}}}).empty());
+  CHECK(ppo({{"objective", "grpo"}, {"reward_model", "model"}}).empty());
+  CHECK(ppo({{"objective", "dpo"}, {"value_model", "full"}}) == Lines{"inconsistent /training/value_model"});
+  CHECK(ppo({{"objective", "sft"}, {"reward_model", "model"}}) == Lines{"inconsistent /training/reward_model"});
+  CHECK(ppo({{"method", "full"}, {"value_model", "adapters"}}) == Lines{"inconsistent /training/value_model"});
+  CHECK(ppo({{"method", "qlora"}, {"value_model", "full"}}) == Lines{"inconsistent /training/value_model"});
+  CHECK(ppo({{"value_model", "half"}}) == Lines{"unknown_value /training/value_model"});
+  CHECK(ppo({{"reference", "precomputed"}}) == Lines{"inconsistent /training/reference"});
+  CHECK(ppo({{"cross_entropy", "chunked"}}) == Lines{"not_supported /training/cross_entropy"});
+  CHECK(ppo({{"generation", {{"engine_share", 0.3}}}}) == Lines{"inconsistent /training/generation/engine_share"});
+  CHECK(ppo({{"generation", {{"generations", 2}}}}) == Lines{"inconsistent /training/generation/generations"});
+  CHECK(ppo({{"method", "lomo"}}) == Lines{"inconsistent /training/optimizer/name"});
+  CHECK(ppo({{"offload", {{"activations", true}}}}) == Lines{"inconsistent /training/offload/activations"});
+  CHECK(problems_of(with("/training", {{"objective", "ppo"}, {"method", "lora"}})) ==
+        Lines{"inconsistent /layout/zero"});
+}
+
+TEST_CASE("BAdam chooses the layers of a whole model on one GPU") {
+  const auto badam = [](Json training, const Json& layout) {
+    training["optimizer"]["name"] = "badam";
+    Json request = with("/training", std::move(training));
+    request["layout"] = layout;
+    return problems_of(request);
+  };
+  const Json one = {{"dp", 1}};
+  Json alone = with("/training", {{"method", "full"}, {"optimizer", {{"name", "badam"}}}});
+  alone["hardware"]["count"] = 1;
+  alone["layout"] = one;
+  CHECK(problems_of(alone).empty());
+  CHECK(badam({{"method", "full"}}, {{"dp", 2}}) == Lines{"inconsistent /training/optimizer/name"});
+  CHECK(badam({{"method", "lora"}}, {{"dp", 2}}) ==
+        Lines{"inconsistent /training/optimizer/name", "inconsistent /training/optimizer/name"});
+  CHECK(badam({{"method", "full"}, {"framework", "torchtune"}}, {{"dp", 2}}) ==
+        Lines{"inconsistent /training/optimizer/name", "not_supported /training/optimizer/name"});
+  alone["training"]["optimizer"]["in_backward"] = true;
+  CHECK(problems_of(alone) == Lines{"inconsistent /training/optimizer/in_backward"});
+}
+
 TEST_CASE("modules that PEFT saves are the embedding and the head") {
   const auto saved = [](const Json& modules) {
     return problems_of(
@@ -334,13 +382,11 @@ TEST_CASE("the contract's values that are not modelled are known and refused by 
     Json value;
   };
   const Row rows[] = {
-      {"/training/objective", "ppo"},
       {"/training/framework", "megatron"},
       {"/training/precision", "fp8"},
       {"/training/precision", "fp16"},
       {"/training/base_weights", "mxfp4"},
       {"/training/base_weights", "fp8"},
-      {"/training/optimizer/name", "badam"},
       {"/training/optimizer/states", "factored"},
       {"/training/recompute", "selective"},
       {"/training/attention", "flex"},
@@ -385,6 +431,10 @@ TEST_CASE("what a framework of fused kernels cannot do is refused by name") {
       {"torchtune", "/training/cross_entropy", "fused", true},
       {"torchtune", "/training/kernels", "fused", true},
       {"liger", "/training/compile", true, true},
+      {"liger", "/training/recurrence", "composite", false},
+      {"liger", "/training/recurrence", "fused", false},
+      {"unsloth", "/training/recurrence", "composite", true},
+      {"torchtune", "/training/recurrence", "fused", true},
   };
   for (const Row& row : rows) {
     CAPTURE(row.framework);

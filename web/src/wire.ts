@@ -39,11 +39,14 @@ export interface TrainingRequest {
   cross_entropy?: string;
   logits_upcast?: boolean | null;
   kernels?: string;
+  recurrence?: string | null;
   kbit_upcast?: boolean;
   compile?: boolean;
   trainable_layers?: number;
   offload?: { optimizer?: boolean; parameters?: boolean; activations?: boolean };
   reference?: string;
+  value_model?: string | null;
+  reward_model?: string | null;
   generation?: { completion_length?: number; engine_share?: number; generations?: number };
   tokens?: number;
 }

@@ -203,12 +203,24 @@ struct EnumNames<Kernels> {
   static constexpr Names<2> values = {"eager", "fused"};
 };
 template <>
+struct EnumNames<Recurrence> {
+  static constexpr Names<2> values = {"composite", "fused"};
+};
+template <>
 struct EnumNames<Reference> {
   static constexpr Names<3> values = {"model", "adapters_off", "precomputed"};
 };
 template <>
 struct EnumNames<Trainer> {
   static constexpr Names<2> values = {"transformers", "trl"};
+};
+template <>
+struct EnumNames<ValueModel> {
+  static constexpr Names<2> values = {"full", "adapters"};
+};
+template <>
+struct EnumNames<RewardModel> {
+  static constexpr Names<2> values = {"model", "external"};
 };
 template <>
 struct EnumNames<SavedModule> {
@@ -288,8 +300,11 @@ static_assert(name_of(FrameworkId::megatron) == "megatron");
 static_assert(name_of(Precision::fp8) == "fp8");
 static_assert(name_of(OptimizerName::came) == "came");
 static_assert(name_of(StateFormat::factored) == "factored");
+static_assert(name_of(Recurrence::fused) == "fused");
 static_assert(name_of(Reference::precomputed) == "precomputed");
 static_assert(name_of(Trainer::trl) == "trl");
+static_assert(name_of(ValueModel::adapters) == "adapters");
+static_assert(name_of(RewardModel::external) == "external");
 static_assert(name_of(SavedModule::head) == "head");
 static_assert(name_of(ParameterKind::tower) == "tower");
 static_assert(name_of(Cut::expert) == "expert");

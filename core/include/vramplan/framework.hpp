@@ -39,8 +39,9 @@ enum class LossKind : std::uint8_t {
   fused_kernel,     // logits materialised once, one loss kernel on them
   fused_linear,     // head and loss fused: logits exist for one chunk at a time, gradients are made in forward
   tiled,            // head and loss fused: logits exist for one tile at a time, and again in backward
-  log_probs,        // log-probability of each token, from all logits (TRL's selective_log_softmax)
-  score,            // one output a token, of which the last one counts
+  answer_log_probs,  // log-probability of the answer's tokens, from all logits of all tokens (TRL's PPOTrainer)
+  log_probs,         // log-probability of each token, from all logits (TRL's selective_log_softmax)
+  score,             // one output a token, of which the last one counts
 };
 // Adapted projections of one input as one autograd function, which writes the input's gradient over the input.
 enum class AdapterFusion : std::uint8_t {
@@ -118,9 +119,13 @@ struct FrameworkSwitches {
   bool reentrant_checkpoints = false;
   std::int64_t kept_logits = 0;  // logits only of so many tokens at the end of a sequence (logits_to_keep); 0: of all
   bool scales_logits = false;    // log-probabilities at a temperature: the logits are divided, into a copy
-  bool fuses_qkv = false;        // q, k and v are one linear, in every model
-  bool native_gelu = false;      // tanh GELU is one kernel in every model
-  bool quantizes_head = false;   // the quantizer replaces every linear, the output head too
+  bool drops_out = true;         // dropout layers of the model and its adapters stay on
+  // Hidden states before each layer and after the last norm, and the logits, stay until the optimizer has run; mixed
+  // precision raises them to FP32 (accelerate/utils/operations.py, ConvertOutputsToFp32).
+  bool keeps_outputs = false;
+  bool fuses_qkv = false;       // q, k and v are one linear, in every model
+  bool native_gelu = false;     // tanh GELU is one kernel in every model
+  bool quantizes_head = false;  // the quantizer replaces every linear, the output head too
   // bitsandbytes to 0.43.0: a 4-bit linear keeps its input, although no gradient of its weight is ever taken
   // (bitsandbytes/autograd/_functions.py, MatMul4Bit).
   bool quantized_keeps_input = false;

@@ -230,6 +230,9 @@ struct ModelArchitecture {
   Dropout dropout;
   double final_softcap = 0;  // Gemma 2's final_logit_softcapping; 0: none
   std::vector<LayerGroup> groups;
+  // The group of each layer, from the first on and again from the start when it is shorter than the model; empty: the
+  // groups follow one another.
+  std::vector<Dim> order;
   std::vector<ExtraTensor> extras;  // outside the layers
   std::vector<Tower> towers;
   // A part of a model (layout.hpp) may lack its ends.
@@ -241,5 +244,11 @@ struct ModelArchitecture {
   return m.head_rows > 0 ? m.head_rows : m.vocab_size;
 }
 [[nodiscard]] Dim layers_of(const ModelArchitecture& m);
+// How many of the first `layers` layers each group has.
+[[nodiscard]] std::vector<Dim> first_layers(const ModelArchitecture& m, Dim layers);
+// The same of groups of which so many are there.
+[[nodiscard]] std::vector<Dim> first_layers(const std::vector<Dim>& counts, const std::vector<Dim>& order, Dim layers);
+// The first layer of a group.
+[[nodiscard]] Dim first_of(const ModelArchitecture& m, std::size_t group);
 
 }  // namespace vramplan

@@ -108,7 +108,7 @@ class Graph {
   // The general form: outputs are made beforehand with `tensor`.
   void run(std::initializer_list<TensorId> inputs, std::initializer_list<TensorId> outputs, const OpTraits& traits);
   // Parts of x that share its storage. Their gradients are tensors of their own, joined into one of x in backward.
-  TensorId view(TensorId x, Size size);
+  TensorId view(TensorId x, Size size, const Workspace& backward = {});
   std::array<TensorId, 2> split(TensorId x, Size first, Size second);
   std::array<TensorId, 3> split(TensorId x, Size first, Size second, Size third);
   // Python still holds these names here.
@@ -285,6 +285,7 @@ struct BlockContext {
   bool accumulates = false;        // parameter gradients are there already: new ones are added and dropped
   bool uses_up_gradients = false;  // the optimizer does, in backward: a tied table's waits for the second one alone
   bool gradient_enters = true;     // the block's input needs a gradient
+  bool keeps_streams = false;      // the caller names what enters a block, and the last norm's output, to the end
   AttentionKernel attention = AttentionKernel::sdpa;
   AdapterSettings adapter;
 };

@@ -50,11 +50,20 @@ enum class Recompute : std::uint8_t { none, selective, full };
 enum class AttentionKernel : std::uint8_t { eager, sdpa, flash, flex };
 enum class CrossEntropy : std::uint8_t { full_logits, chunked, fused };
 enum class Kernels : std::uint8_t { eager, fused };
+// What runs recurrent layers: PyTorch's own operations, as after a fresh installation, or the kernels of fla, mamba_ssm
+// and causal_conv1d, which Transformers takes where they are installed.
+enum class Recurrence : std::uint8_t { composite, fused };
 // Where the log-probabilities come from that a policy is held to: a second model, the same one with its adapters off,
 // or a data set that holds them.
 enum class Reference : std::uint8_t { model, adapters_off, precomputed };
 // Whose class runs the steps on Transformers' modules: its own Trainer, or a script; or one of TRL's.
 enum class Trainer : std::uint8_t { transformers, trl };
+// What PPO learns to expect of an answer with: a second model of the policy's shape, with one output a token in the
+// place of the vocabulary. It is trained whole, or by adapters like the policy's.
+enum class ValueModel : std::uint8_t { full, adapters };
+// What judges the answers: a frozen third model of that shape, or something that takes no memory of this GPU (a
+// function, a service).
+enum class RewardModel : std::uint8_t { model, external };
 // What PEFT trains beside the adapters, as a copy of its own (modules_to_save).
 enum class SavedModule : std::uint8_t { embedding, head };
 
@@ -102,7 +111,8 @@ struct LoraChoice {
   bool rslora = false;  // another scale of the update: no bytes
 };
 
-// The answers that a policy writes within a step.
+// The answers that a policy writes within a step. PPO's default length is another (ppo_config.py, response_length).
+inline constexpr std::int64_t kPpoCompletionLength = 53;
 struct GenerationChoice {
   std::int64_t completion_length = 256;     // tokens; trl/trainer/grpo_config.py, max_completion_length
   double engine_share = 0;                  // of the card, reserved by an inference engine beside training; 0: none
@@ -142,11 +152,14 @@ struct TrainingChoice {
   std::optional<CrossEntropy> cross_entropy;
   std::optional<bool> logits_upcast;  // the loss raises full logits to FP32; absent: as the framework does
   std::optional<Kernels> kernels;
+  std::optional<Recurrence> recurrence;  // of Transformers' recurrent layers
   std::optional<bool> kbit_upcast;
   bool compile = false;
   std::optional<std::int64_t> trainable_layers;
   OffloadChoice offload;
   std::optional<Reference> reference;          // absent after resolve_defaults: the objective compares with none
+  std::optional<ValueModel> value_model;       // of PPO; absent: adapters on a quantized model, else full
+  std::optional<RewardModel> reward_model;     // of PPO (absent: model) and GRPO (absent: external)
   std::optional<GenerationChoice> generation;  // present after resolve_defaults where the objective generates
   std::optional<double> tokens;
 };
@@ -246,6 +259,10 @@ struct PlanRequest {
 [[nodiscard]] constexpr bool trains_all_weights(Method method) {
   return method == Method::full || method == Method::galore || method == Method::lomo;
 }
+// All weights take a gradient in each step. BAdam trains one layer at a time.
+[[nodiscard]] constexpr bool trains_everything(const TrainingChoice& t) {
+  return trains_all_weights(t.method) && t.optimizer.name != OptimizerName::badam;
+}
 [[nodiscard]] constexpr bool is_low_rank(OptimizerName name) {
   return name == OptimizerName::galore || name == OptimizerName::apollo;
 }
@@ -253,6 +270,10 @@ struct PlanRequest {
 [[nodiscard]] constexpr bool updates_in_backward(const OptimizerChoice& optimizer) {
   return optimizer.in_backward || optimizer.name == OptimizerName::lomo || optimizer.name == OptimizerName::adalomo;
 }
+
+// PPO's own training of its value model: like a reward model's, in the types and with the optimizer of the policy.
+// `training` is resolved.
+[[nodiscard]] TrainingChoice value_model_training(const TrainingChoice& training);
 
 // The ranks that hold one copy of the model each see their own data: dp; all of them together: dp * tp * pp * cp.
 [[nodiscard]] constexpr std::int64_t ranks_of(const LayoutChoice& layout) {

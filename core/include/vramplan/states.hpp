@@ -32,21 +32,22 @@ struct TrainedTensor {
 // Parameters counted by what training does to them. Made once for a model and a training choice.
 struct Inventory {
   Params total, active;
-  Params block_linear;       // linear weights of the blocks (litgpt: the head too): what a quantizer stores in few bits
-  Params leftovers;          // embeddings, norms, biases, head, towers: never quantized
-  Params tables;             // of the leftovers: embeddings and head
-  Params adapters;           // low-rank matrices and DoRA magnitudes
-  Params trained_base;       // of the base model
-  Params experts;            // of the total
-  Params quantized_experts;  // of block_linear
-  Params trained_experts;    // of trained_base
-  Params expert_adapters;    // of adapters
-  Params with_gradients;     // of the base model: what is trained, and what shares a flat parameter with it
-  Params copies;             // of the embedding or the head, trained beside the frozen ones
-  Params largest_trained;    // one tensor
-  Params largest_layer;      // linear weights and the rest of the largest layer
-  std::vector<Params> layers;  // of one layer of each group
-  Params largest_fetch;        // the largest module with parameters of its own in a layer; all experts are one
+  Params block_linear;  // linear weights of the blocks (litgpt: the head too): what a quantizer stores in few bits
+  Params leftovers;     // embeddings, norms, biases, head, towers: never quantized
+  Params tables;        // of the leftovers: embeddings and head
+  std::uint64_t adapted_groups = 0;  // bit per layer group that carries adapters
+  Params adapters;                   // low-rank matrices and DoRA magnitudes
+  Params trained_base;               // of the base model
+  Params experts;                    // of the total
+  Params quantized_experts;          // of block_linear
+  Params trained_experts;            // of trained_base
+  Params expert_adapters;            // of adapters
+  Params with_gradients;             // of the base model: what is trained, and what shares a flat parameter with it
+  Params copies;                     // of the embedding or the head, trained beside the frozen ones
+  Params largest_trained;            // one tensor
+  Params largest_layer;              // linear weights and the rest of the largest layer
+  std::vector<Params> layers;        // of one layer of each group
+  Params largest_fetch;              // the largest module with parameters of its own in a layer; all experts are one
   // Up to which size DeepSpeed keeps a tensor whole at stage 3, and the parameters of all such tensors.
   Params persistent_size, persistent;
   Params outside_layers;               // embedding, head, final norm: the root unit of a sharded model
@@ -62,6 +63,8 @@ struct Inventory {
   [[nodiscard]] Params trained() const { return trained_base + adapters + copies; }
 };
 
+// The group with the largest layers: from it BAdam's heaviest layer comes.
+[[nodiscard]] std::size_t largest_group(const Inventory& inventory);
 // Bit per Module that carries an adapter; 0 when the method has none, or when no target is a module of this model.
 [[nodiscard]] std::uint64_t adapter_targets(const TrainingChoice& training, const std::vector<ParameterGroup>& groups);
 // Whether the embedding or the head is trained: with the whole model, as a copy beside the adapters, or as a new head.

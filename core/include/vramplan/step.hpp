@@ -19,8 +19,9 @@
 namespace vramplan {
 
 enum class EventKind : std::uint8_t {
-  load,        // weights only, before the optimizer has states
-  generation,  // the policy writes its answers
+  load,           // weights only, before the optimizer has states
+  generation,     // the policy writes its answers
+  value_forward,  // PPO's value model on the batch, before the policy
   forward_embedding,
   forward_block,
   forward_head,       // final norm, logits, loss
@@ -29,6 +30,7 @@ enum class EventKind : std::uint8_t {
   recompute_block,  // forward of a checkpointed block, again
   backward_block,
   backward_embedding,
+  value_backward,      // after the policy's
   gradient_reduction,  // all gradients complete
   optimizer_step,
   steady,  // between steps
@@ -36,9 +38,20 @@ enum class EventKind : std::uint8_t {
 
 template <>
 struct EnumNames<EventKind> {
-  static constexpr Names<13> values = {"load",           "generation",         "forward_embedding",  "forward_block",
-                                       "forward_head",   "reference_forward",  "backward_head",      "recompute_block",
-                                       "backward_block", "backward_embedding", "gradient_reduction", "optimizer_step",
+  static constexpr Names<15> values = {"load",
+                                       "generation",
+                                       "value_forward",
+                                       "forward_embedding",
+                                       "forward_block",
+                                       "forward_head",
+                                       "reference_forward",
+                                       "backward_head",
+                                       "recompute_block",
+                                       "backward_block",
+                                       "backward_embedding",
+                                       "value_backward",
+                                       "gradient_reduction",
+                                       "optimizer_step",
                                        "steady"};
 };
 static_assert(EnumNames<EventKind>::values[static_cast<std::size_t>(EventKind::steady)] == "steady");
@@ -64,6 +77,7 @@ struct Run {
   std::uint64_t adapter_targets = 0;
   std::int64_t accumulation_steps = 1;  // micro-batches a step
   Bytes cublas_workspace;
+  bool second = false;  // runs on the batch and in the workspace of another model
 };
 
 // The model must outlive the run. `stage`: of the pipeline.
@@ -152,12 +166,31 @@ class Step {
  private:
   [[nodiscard]] Dim not_offloaded(Event event, const LayerStack& stack) const;
   void size_graphs();
+  void size_value_model();
   void fill_lists();
   // Calls visit(event) for the events among which the highest one is, of whatever batch and length.
   template <class Visit>
   void visit_candidates(Visit visit) const;
   template <class Sink>
   void describe(Event event, Sink& sink) const;
+  template <class Sink>
+  void describe_own(Event event, Sink& sink) const;
+  template <class Sink>
+  void describe_value_model(Event event, Sink& sink) const;
+  template <class Sink>
+  void describe_paused(bool in_forward, Sink& sink) const;
+  template <class Sink>
+  void describe_outputs(Event event, Sink& sink) const;
+  template <class Sink>
+  void describe_standing(Sink& sink) const;
+  template <class Sink>
+  void describe_cache(Sink& sink, std::int64_t sequences) const;
+  template <class Sink>
+  void describe_writing(Sink& sink) const;
+  template <class Sink>
+  void describe_rollout(Sink& sink) const;
+  template <class Sink>
+  void describe_scores(Sink& sink, std::int64_t sequences) const;
   template <class Sink>
   void describe_generation(Sink& sink) const;
   template <class Sink>
@@ -198,7 +231,14 @@ class Step {
   }
   [[nodiscard]] bool runs_reference() const { return !reference_.empty(); }
   // DPO asks the reference when the policy has answered, all that it saved being there; GRPO asks it before.
-  [[nodiscard]] bool reference_runs_last() const { return run_.training.objective == Objective::dpo; }
+  [[nodiscard]] bool reference_runs_last() const { return !generates(); }
+  [[nodiscard]] Bytes states_made() const;
+  [[nodiscard]] bool plays_ppo() const { return run_.training.objective == Objective::ppo; }
+  // Answers of a step that one pass writes or judges; all of them.
+  [[nodiscard]] std::int64_t rollout_sequences() const;
+  [[nodiscard]] std::int64_t all_sequences() const;
+  [[nodiscard]] Dim inputs_counted(Event event) const;
+  [[nodiscard]] Event highest_of(bool forward) const;
   [[nodiscard]] BatchSize batch() const;
   [[nodiscard]] Bytes left_in_cache() const;
   [[nodiscard]] Dim tokens() const;
@@ -219,7 +259,9 @@ class Step {
   Bytes weights_bytes_, states_bytes_, gradients_bytes_, kept_bytes_, temporaries_bytes_, buffers_bytes_, others_bytes_;
   WalkedGraph embedding_, head_;
   std::vector<LayerStack> stacks_;
-  std::vector<WalkedGraph> reference_;  // one layer of each group, and the head; empty: no reference runs
+  std::vector<WalkedGraph> reference_;    // one layer of each group, and the head; empty: no reference runs
+  std::vector<Step> value_model_;         // PPO's, or none
+  Event value_forward_, value_backward_;  // the highest ones of the value model, of its own
   Dim layers_ = 0;
   OptimizerMemory optimizer_;
   Dim reused_layers_ = 0;  // the last ones, which DeepSpeed keeps whole from forward to backward

@@ -161,7 +161,9 @@ ModelArchitecture with_kinds(const Decoder& decoder, std::vector<LayerGroup> kin
       model.groups.back().count = 0;
     }
     ++model.groups[group_of_kind[kind]].count;
+    model.order.push_back(static_cast<Dim>(group_of_kind[kind]));
   }
+  if (std::is_sorted(model.order.begin(), model.order.end())) model.order.clear();
   return model;
 }
 

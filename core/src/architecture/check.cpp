@@ -146,6 +146,13 @@ void check_extras(const std::vector<ExtraTensor>& extras, Checker& check) {
 
 void check_layers(const ModelArchitecture& m, Checker& check) {
   check.range("num_hidden_layers", layers_of(m), limits::kLayers);
+  const auto groups = static_cast<Dim>(m.groups.size());
+  const bool known = std::all_of(m.order.begin(), m.order.end(), [&](Dim i) { return i >= 0 && i < groups; });
+  check.agree(known, "order", "layers");
+  if (known) {
+    const std::vector<Dim> counts = first_layers(m, layers_of(m));
+    for (std::size_t i = 0; i < m.groups.size(); ++i) check.agree(counts[i] == m.groups[i].count, "order", "layers");
+  }
   for (const LayerGroup& group : m.groups) {
     check.range("num_hidden_layers", group.count, limits::kLayers);
     check.agree(!group.mixers.empty() || !group.mlps.empty(), "layer_types", "num_hidden_layers");

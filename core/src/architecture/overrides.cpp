@@ -167,10 +167,23 @@ void apportion(std::vector<LayerGroup>& groups, std::size_t first, Dim layers) {
   for (std::size_t i = 0; given < layers; ++i, ++given) ++groups[order[i]].count;
 }
 
+// A model whose groups take turns keeps the turns, from the first layer on.
+void set_layers_in_turn(Dim layers, ModelArchitecture& m) {
+  const std::vector<Dim> counts = first_layers(m, layers);
+  if (static_cast<Dim>(m.order.size()) > layers) m.order.resize(static_cast<std::size_t>(layers));
+  for (std::size_t i = m.groups.size(); i-- > 0;) {
+    m.groups[i].count = counts[i];
+    if (counts[i] > 0) continue;
+    m.groups.erase(m.groups.begin() + static_cast<std::ptrdiff_t>(i));
+    for (Dim& group : m.order) group -= group > static_cast<Dim>(i) ? 1 : 0;
+  }
+}
+
 void set_layers(Dim layers, ModelArchitecture& m) {
   const Dim old_layers = layers_of(m);
   // A table of per-layer embeddings and its projection hold a slice a layer (Gemma 3n and 4).
   for (ExtraTensor& extra : m.extras) replace_size(extra, old_layers, layers);
+  if (!m.order.empty()) return set_layers_in_turn(layers, m);
   const std::size_t leading = leading_dense_groups(m);
   Dim left = layers;
   for (std::size_t i = 0; i < leading; ++i) {

@@ -22,9 +22,17 @@ void choose_loss(FrameworkSwitches& s, CrossEntropy choice, bool fused_kernels) 
 }
 
 // TRL: reward_trainer.py scores sequences; dpo_trainer.py and grpo_trainer.py take log-probabilities of tokens, GRPO
-// only those of the completion and the token before it, at the temperature of sampling.
+// only those of the completion and the token before it, at the temperature of sampling; PPOTrainer (trl 0.29,
+// experimental/ppo/ppo_trainer.py) takes all logits, and of those the completion's. disable_dropout is on in DPOConfig
+// and RewardConfig, and PPOTrainer always does it.
 void set_objective(FrameworkSwitches& s, const TrainingChoice& t) {
   if (t.objective == Objective::reward) s.loss = LossKind::score;
+  s.drops_out = t.objective != Objective::dpo && t.objective != Objective::reward && t.objective != Objective::ppo;
+  if (t.objective == Objective::ppo && t.generation) {
+    s.loss = LossKind::answer_log_probs;
+    s.kept_logits = t.generation->completion_length;
+    s.keeps_outputs = true;
+  }
   if (t.objective != Objective::dpo && t.objective != Objective::grpo) return;
   if (t.cross_entropy == CrossEntropy::full_logits) s.loss = LossKind::log_probs;
   if (t.objective == Objective::dpo || !t.generation) return;
@@ -93,7 +101,7 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, const Sharding&
   s.rotary = fused ? RotaryKernel::fused : RotaryKernel::composite;
   s.gated_mlp = GatedMlpKernel::composite;
   // integrations/hub_kernels.py: the package's kernels where it is installed, else its own PyTorch code.
-  s.recurrence = fused ? RecurrenceKernel::fused : RecurrenceKernel::composite;
+  s.recurrence = t.recurrence == Recurrence::fused ? RecurrenceKernel::fused : RecurrenceKernel::composite;
   choose_loss(s, t.cross_entropy.value_or(CrossEntropy::full_logits), fused);
   s.shift = label_shift(release);
   s.key_repeats = key_repeats(release);
@@ -116,7 +124,7 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, const Sharding&
   // Of bases in 4 bits only.
   s.lowers_tables = s.raises_leftovers && trl_prepares(t) && t.precision == Precision::bf16_amp &&
                     *t.base_weights != WeightFormat::int8;
-  s.raises_trained = sharding.is_fsdp() && s.autocast && trains_all_weights(t.method);
+  s.raises_trained = sharding.is_fsdp() && s.autocast && trains_everything(t);
   if (fuses_adapters_of_quantized(t)) s.adapter_fusion = AdapterFusion::foak;
   s.keeps_stream_in_backward = sharding.gathers && sharding.engine == Engine::fsdp1 && has_adapters(t.method);
   return s;

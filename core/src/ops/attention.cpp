@@ -95,7 +95,7 @@ TensorId eager_kernel(Graph& g, const BlockContext& c, const Heads& in) {
   const TensorId masked = g.apply({weights}, scores, kAttention, {.passes_gradient = true});
   const Softmax soft = in.sinks ? softmax_with_sinks(g, c, masked) : plain_softmax(g, c, masked, in.softmax_in_type);
   TensorId probabilities = cast(g, soft.result, type, kAttention);
-  if (c.model->dropout.attention > 0) probabilities = dropout(g, probabilities, kAttention);
+  if (c.framework.drops_out && c.model->dropout.attention > 0) probabilities = dropout(g, probabilities, kAttention);
   const TensorId v16 = ready(v);
   const TensorId out =
       g.apply({probabilities, v16}, token_size(in.out, type), kAttention, {.saves = {probabilities, v16}});

@@ -14,7 +14,7 @@ TensorId feed_forward(Graph& g, const BlockContext& c, TensorId x, const Mlp& ml
 }
 
 TensorId drop_residual(Graph& g, const BlockContext& c, TensorId x) {
-  return c.model->dropout.residual > 0 ? dropout(g, x, Component::activations_residual) : x;
+  return c.framework.drops_out && c.model->dropout.residual > 0 ? dropout(g, x, Component::activations_residual) : x;
 }
 
 // stream + post_norm(dropout(branch(pre_norm(stream))))
@@ -76,6 +76,7 @@ Graph block_graph(const BlockContext& c, const LayerGroup& group, bool checkpoin
                          : g.tensor(stream, Component::activations_residual, c.gradient_enters);
   const bool parallel = c.model->parallel_residual && !group.mixers.empty() && !group.mlps.empty();
   g.output = parallel ? parallel_block(g, c, group) : sequential_block(g, c, group);
+  if (c.keeps_streams) g.keep(g.input);
   g.hold_to_end(g.input);
   g.hold_to_end(g.output);
   if (c.framework.compiled_blocks) g.drop_idle_cache();

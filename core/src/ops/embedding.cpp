@@ -17,7 +17,8 @@ Graph embedding_graph(const BlockContext& c) {
   g.output = g.tensor(token_size({Symbol::h}, c.residual), Component::activations_embedding, c.gradient_enters);
   g.run({}, {g.output}, traits);
   g.output = leave_matrices(g, c, g.output);
-  if (c.model->dropout.embedding > 0) g.output = dropout(g, g.output, Component::activations_embedding);
+  if (c.framework.drops_out && c.model->dropout.embedding > 0)
+    g.output = dropout(g, g.output, Component::activations_embedding);
   g.hold_to_end(g.output);
   return g;
 }

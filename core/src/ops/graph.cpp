@@ -421,9 +421,9 @@ void Graph::drop_idle_cache() {
   for (std::size_t t = 0; t < tensors_.size(); ++t) tensors_[t].cached = tensors_[t].cached && asked[t];
 }
 
-TensorId Graph::view(TensorId x, Size size) {
+TensorId Graph::view(TensorId x, Size size, const Workspace& backward) {
   const TensorId t = part(x, size);
-  run({x}, {t}, {});
+  run({x}, {t}, {.backward = backward});
   return t;
 }
 

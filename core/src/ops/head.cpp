@@ -237,6 +237,20 @@ TensorId log_prob_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   return loss;
 }
 
+// The part of the logits that is the answer is divided by the temperature in place. Autograd copies no logits for that,
+// but the gradient: into one for all logits, of which a clone of the part goes through the division
+// (torch/csrc/autograd/functions/tensor.cpp, CopySlices).
+TensorId answer_log_prob_loss(Graph& g, const BlockContext& c, TensorId hidden) {
+  TensorId logits = soft_capped(g, c, linear(g, c, hidden, head_weight(c)));
+  if (c.framework.autocast) logits = cast(g, logits, ElementType::fp32, kLogits);
+  const Size all = g.at(logits).size;
+  const Size answer = token_size({Symbol::V}, all.type, Symbol::one, Symbol::sk);
+  const TensorId divided = g.view(logits, all, {Component::working_memory, {answer, answer}});
+  const TensorId loss = token_log_probs(g, g.view(divided, answer), Symbol::sk);
+  g.keep(logits);
+  return loss;
+}
+
 // transformers/modeling_layers.py, GenericForSequenceClassification: one output for every token.
 TensorId score(Graph& g, const BlockContext& c, TensorId hidden) {
   return linear(g, c, hidden,
@@ -266,9 +280,11 @@ Graph head_graph(const BlockContext& c) {
     case LossKind::fused_kernel: g.output = kernel_loss(g, c, hidden); break;
     case LossKind::fused_linear: g.output = fused_linear_loss(g, c, hidden); break;
     case LossKind::tiled: g.output = tiled_loss(g, c, hidden); break;
+    case LossKind::answer_log_probs: g.output = answer_log_prob_loss(g, c, hidden); break;
     case LossKind::log_probs: g.output = log_prob_loss(g, c, hidden); break;
     case LossKind::score: g.output = score(g, c, hidden); break;
   }
+  if (c.keeps_streams) g.keep(hidden);
   g.hold({normed, hidden});
   g.hold_to_end(g.output);
   return g;

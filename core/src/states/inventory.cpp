@@ -20,16 +20,19 @@ bool adapts(const ParameterGroup& g, std::uint64_t targets) {
   return g.quantizable && g.columns > 1 && (targets & bit(g.module)) != 0;
 }
 
-// The last n layers are trained: how many layers of each group those are, walking from the end.
-std::vector<Dim> trained_layers(const ModelArchitecture& model, const TrainingChoice& training) {
+// How many layers of each group are trained: all, the last n, or the one that BAdam has chosen.
+std::vector<Dim> trained_layers(const ModelArchitecture& model, const TrainingChoice& training, const Inventory& n) {
+  const Dim layers = layers_of(model);
   std::vector<Dim> trained(model.groups.size(), 0);
-  Dim left = trains_all_weights(training.method) ? layers_of(model)
-             : training.method == Method::freeze ? training.trainable_layers.value_or(0)
-                                                 : 0;
-  for (std::size_t i = model.groups.size(); i-- > 0;) {
-    trained[i] = std::min(left, model.groups[i].count);
-    left -= trained[i];
+  if (!trains_everything(training) && trains_all_weights(training.method)) {
+    if (!trained.empty()) trained[largest_group(n)] = 1;
+    return trained;
   }
+  const Dim count = trains_all_weights(training.method) ? layers
+                    : training.method == Method::freeze ? std::min(training.trainable_layers.value_or(0), layers)
+                                                        : 0;
+  const std::vector<Dim> frozen = first_layers(model, layers - count);
+  for (std::size_t i = 0; i < trained.size(); ++i) trained[i] = model.groups[i].count - frozen[i];
   return trained;
 }
 
@@ -37,9 +40,18 @@ Dim trained_layers_of(const ParameterGroup& g, const TrainingChoice& training, c
   if (!g.trainable) return 0;
   if (g.layer_group == kOutsideLayers) {
     const bool new_head = g.module == Module::head && training.objective == Objective::reward;
-    return trains_all_weights(training.method) || (new_head && !has_adapters(training.method)) ? 1 : 0;
+    return trains_everything(training) || (new_head && !has_adapters(training.method)) ? 1 : 0;
   }
   return trained[static_cast<std::size_t>(g.layer_group)];
+}
+
+std::vector<Params> layer_sizes(const ModelArchitecture& model, const std::vector<ParameterGroup>& groups) {
+  std::vector<Params> layers(model.groups.size());
+  for (const ParameterGroup& g : groups) {
+    if (g.layer_group == kOutsideLayers) continue;
+    layers[static_cast<std::size_t>(g.layer_group)] += parameters_per_copy(g) * g.copies;
+  }
+  return layers;
 }
 
 // stage3_param_persistence_threshold where it is "auto" (accelerate/accelerator.py): 10 x hidden size.
@@ -137,9 +149,13 @@ void count_fetch(Inventory& n, const ParameterGroup& g, std::vector<Params>& exp
 
 }  // namespace
 
+std::size_t largest_group(const Inventory& n) {
+  return static_cast<std::size_t>(std::max_element(n.layers.begin(), n.layers.end()) - n.layers.begin());
+}
+
 bool trains_outside(const TrainingChoice& t, Module module) {
   const bool new_head = module == Module::head && t.objective == Objective::reward;
-  return trains_all_weights(t.method) || new_head || keeps_copy(t, module);
+  return trains_everything(t) || new_head || keeps_copy(t, module);
 }
 
 std::vector<ParameterGroup> groups_for(const ModelArchitecture& model, Objective objective) {
@@ -176,9 +192,8 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
                          const std::vector<ParameterGroup>& groups) {
   Inventory n;
   const std::uint64_t targets = adapter_targets(training, groups);
-  const std::vector<Dim> trained = trained_layers(model, training);
-  std::vector<Params>& layer = n.layers;
-  layer.resize(model.groups.size());
+  n.layers = layer_sizes(model, groups);
+  const std::vector<Dim> trained = trained_layers(model, training, n);
   std::vector<Params> experts(model.groups.size());
   n.persistent_size = Params(saturating_multiply(kPersistentPerHidden, model.hidden_size));
   // Lightning Fabric's quantizer replaces every linear (plugins/precision/bitsandbytes.py).
@@ -194,11 +209,7 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
     if (quantized && g.cut == Cut::expert) n.quantized_experts += parameters_of(g);
     const bool table = g.kind == ParameterKind::embedding || g.kind == ParameterKind::head;
     if (table && !quantized) n.tables += parameters_of(g);
-    if (outside) {
-      n.outside_layers += parameters_of(g);
-    } else {
-      layer[static_cast<std::size_t>(g.layer_group)] += parameters_per_copy(g) * g.copies;
-    }
+    if (outside) n.outside_layers += parameters_of(g);
     if (parameters_per_copy(g) <= n.persistent_size) n.persistent += parameters_of(g);
     count_fetch(n, g, experts);
     const std::int64_t tensors = saturating_multiply(g.copies, g.layers);
@@ -206,6 +217,7 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
     if (!outside && adapts(g, targets)) {
       const bool doubled = merges && shares_factors(g, groups);
       count_adapter(n, g, training, tensors, training.lora.rank * (doubled ? 2 : 1));
+      n.adapted_groups |= std::uint64_t{1} << static_cast<unsigned>(g.layer_group);
     }
     const std::int64_t trained_tensors = saturating_multiply(g.copies, trained_layers_of(g, training, trained));
     if (trained_tensors == 0) continue;
@@ -221,7 +233,7 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
                     .count = trained_tensors});
   }
   n.attention_head = attention_head(model);
-  for (const Params p : layer) n.largest_layer = std::max(n.largest_layer, p);
+  for (const Params p : n.layers) n.largest_layer = std::max(n.largest_layer, p);
   count_copies(n, training, groups);
   return n;
 }

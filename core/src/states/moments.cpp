@@ -1,7 +1,7 @@
 // Optimizers with one or two moments a parameter: AdamW (Loshchilov and Hutter 2017, arXiv 1711.05101; torch/optim/
-// adam.py), SGD, Lion (Chen et al. 2023, arXiv 2302.06675), Adam-mini (Zhang et al. 2024, arXiv 2406.16793). Their
-// states in 8 bits: Dettmers et al. 2021 (arXiv 2110.02861) as in bitsandbytes 0.50; in 4 bits: Li et al. 2023 (arXiv
-// 2309.01507) as in torchao 0.14.
+// adam.py), BAdam, which is AdamW on one layer (Luo et al. 2024, arXiv 2404.02827; badam 1.4), SGD, Lion (Chen et al.
+// 2023, arXiv 2302.06675), Adam-mini (Zhang et al. 2024, arXiv 2406.16793). Their states in 8 bits: Dettmers et al.
+// 2021 (arXiv 2110.02861) as in bitsandbytes 0.50; in 4 bits: Li et al. 2023 (arXiv 2309.01507) as in torchao 0.14.
 #include "optimizers.hpp"
 
 namespace vramplan::optimizers {
@@ -73,6 +73,15 @@ Update adamw_update(const TrainedTensor& t, const Setting& s) {
   if (s.foreach ()) return {true, {}, {{s.state_bytes(t), s.trained(t), n}}, {}};
   if (s.choice.fused.value_or(true)) return {};
   return {false, {{2 * s.state_bytes(t), "P_largest", n}}, {}, {{s.state_bytes(t), "P_before", n}}};
+}
+
+// block_optim.py, _grad_to_hp: each gradient gives way to its FP32 copy; AdamW follows, on FP32 copies of the weights.
+Update badam_update(const TrainedTensor& t, const Setting& s) {
+  const std::int64_t wider = kFp32 - bytes_per_element(s.types.weights);
+  Update update = adamw_update(t, s);
+  update.late.add({wider, "P_active", t.elements()});
+  update.together = true;
+  return update;
 }
 
 Parts sgd_states(const TrainedTensor& t, const Setting& s) { return s.choice.momentum ? moments(1, t, s) : Parts{}; }

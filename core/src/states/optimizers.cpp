@@ -25,7 +25,7 @@ Rules rules_of(OptimizerName name) {
     case OptimizerName::lomo: return {no_states, lomo_update};
     case OptimizerName::adalomo: return {adalomo_states, adalomo_update};
     case OptimizerName::came: return {came_states, came_update};
-    case OptimizerName::badam: break;  // refused before (request.cpp)
+    case OptimizerName::badam: return {adamw_states, badam_update};
   }
   return {no_states, no_temporaries};
 }

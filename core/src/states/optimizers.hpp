@@ -86,6 +86,7 @@ struct Rules {
 // moments.cpp
 [[nodiscard]] Parts adamw_states(const TrainedTensor& t, const Setting& s);
 [[nodiscard]] Update adamw_update(const TrainedTensor& t, const Setting& s);
+[[nodiscard]] Update badam_update(const TrainedTensor& t, const Setting& s);
 [[nodiscard]] Parts sgd_states(const TrainedTensor& t, const Setting& s);
 [[nodiscard]] Parts lion_states(const TrainedTensor& t, const Setting& s);
 [[nodiscard]] Update lion_update(const TrainedTensor& t, const Setting& s);

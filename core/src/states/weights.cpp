@@ -67,7 +67,7 @@ void add_weights(Contributions& out, const Inventory& n, const TrainingChoice& t
   }
   if (sharding.host_weights) return;
   if (training.ema) add_moving_average(out, n, types, shared, adapters);
-  if (trains_all_weights(training.method)) {
+  if (trains_everything(training)) {
     add_shared(out, Component::weights, "P", n.total, n.experts, types.weights, shared);
     return;
   }
@@ -86,11 +86,12 @@ void add_reference_weights(Contributions& out, const Inventory& n, const StateTy
 }
 
 // The fused optimizers of Apex and TransformerEngine keep an FP32 copy of 16-bit weights, as Megatron does. DeepSpeed
-// clones FP32 weights too (zero/stage_1_and_2.py, single_partition_of_fp32_groups).
+// clones FP32 weights too (zero/stage_1_and_2.py, single_partition_of_fp32_groups), as BAdam does (block_optim.py).
 void add_master_weights(Contributions& out, const Inventory& n, const TrainingChoice& training, const StateTypes& types,
                         const Sharding& sharding) {
   if (!training.optimizer.master_weights || sharding.host_states) return;
-  const bool clones = sharding.engine == Engine::deepspeed && sharding.stage > 0;
+  const bool clones =
+      (sharding.engine == Engine::deepspeed && sharding.stage > 0) || training.optimizer.name == OptimizerName::badam;
   const SharedBy shared{sharding.optimizer, sharding.experts.optimizer};
   const auto copied = [&](std::string_view name, Params count, Params experts, ElementType type) {
     if (bytes_per_element(type) != 2 && !clones) return;
