@@ -24,6 +24,7 @@ ElementType working_type(const Run& run) {
 // New gradients are added to those of earlier passes, or copied into a bucket, one by one. FSDP1 joins those of a unit
 // first, and FSDP2 reduces a unit's at once unless reduction waits.
 bool drops_gradients(const Sharding& sharding, bool accumulates) {
+  if (sharding.engine == Engine::megatron) return true;  // into its buffer
   if (sharding.engine == Engine::deepspeed && sharding.stage >= 2) return true;
   if (!accumulates || sharding.engine == Engine::fsdp1) return false;
   return sharding.engine == Engine::fsdp2 ? sharding.defers_reduction : true;
@@ -35,6 +36,29 @@ bool uses_up_gradients(const TrainingChoice& t, const Sharding& sharding) {
   return updates_in_backward(t.optimizer) && sharding.gradients == 1;
 }
 
+Dim per_thousand(double ratio) { return static_cast<Dim>(ratio * 1000 + 0.5); }
+
+// Whether ranks of context parallelism exchange heads. TransformerEngine's all-to-all wants the heads of a rank to be
+// divisible, of keys too, and knows no values of another width (context_parallel.py, AttnFuncWithCPAndQKVOA2A).
+bool exchanges_heads(const ModelArchitecture& part, const LayoutChoice& layout) {
+  if (layout.cp_exchange) return *layout.cp_exchange == ContextExchange::all_to_all;
+  const auto divides = [&](const Mixer& mixer) {
+    if (std::holds_alternative<LatentAttention>(mixer)) return false;
+    const auto* a = std::get_if<Attention>(&mixer);
+    return a == nullptr || (a->heads % layout.cp == 0 && a->kv_heads % layout.cp == 0);
+  };
+  return std::all_of(part.groups.begin(), part.groups.end(), [&](const LayerGroup& group) {
+    return std::all_of(group.mixers.begin(), group.mixers.end(), divides);
+  });
+}
+
+std::uint32_t recomputed_modules(const TrainingChoice& t) {
+  std::uint32_t modules = 0;
+  if (t.recompute != Recompute::selective) return modules;
+  for (const RecomputeModule m : t.recompute_modules) modules |= 1U << static_cast<unsigned>(m);
+  return modules;
+}
+
 BlockContext context_of(const Run& run, bool trained_layer) {
   BlockContext c;
   const ElementType working = working_type(run);
@@ -44,6 +68,11 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.tensor_ranks = run.layout.tp;
   c.sequence_ranks = run.layout.cp;
   c.sequence_parallel = run.layout.sp;
+  c.expert_tensor_ranks = expert_tensor_ranks(run.layout);
+  c.expert_imbalance = per_thousand(run.training.moe.imbalance);
+  c.expert_capacity = per_thousand(run.training.moe.capacity_factor.value_or(0));
+  c.exchanges_heads = exchanges_heads(*run.model, run.layout);
+  c.recomputed = recomputed_modules(run.training);
   c.rank = run.training.lora.rank;
   c.compute = run.types.compute;
   c.weights = working;
@@ -274,6 +303,16 @@ void add_others(Contributions& out, const Run& run) {
            {{"b", saturating_multiply(t.micro_batch, sequences_per_sample(t.objective))},
             {"s", divide_up(t.sequence_length, run.layout.cp)}}});
   out.add({Component::cublas_workspace, 1, {{"bytes", run.cublas_workspace.value}}});
+  if (run.framework.megatron_modules) {
+    add_megatron_buffers(out, {.part = *run.model,
+                               .inventory = run.inventory,
+                               .types = run.types,
+                               .micro_batch = t.micro_batch,
+                               .tokens = divide_up(t.sequence_length, run.layout.cp),
+                               .gathers_for_head = run.stage.last && run.layout.sp,
+                               .fp8 = run.framework.fp8,
+                               .cublas_workspace = run.cublas_workspace});
+  }
   // Unsloth dequantizes into one buffer that grows to the largest matrix (unsloth/kernels/utils.py), and brings
   // offloaded checkpoints back through two (one, when less than 512 MiB is free).
   if (run.framework.fuses_adapters && is_quantized(run.types.base)) {
@@ -364,7 +403,7 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
   run.training = training;
   run.framework = switches_for(training, sharding_of(training, layout));
   run.stage = stage_of(model, layout, 1, stage);
-  if (cuts_model(layout)) {
+  if (cuts_model(layout) || run.framework.vocabulary_multiple > 1) {
     run.part =
         std::make_shared<const ModelArchitecture>(part_of(model, layout, run.stage, run.framework.vocabulary_multiple));
     run.model = run.part.get();
@@ -526,6 +565,7 @@ template <class Sink>
 void Step::describe_gradients(Event event, Sink& sink) const {
   if (updates_in_backward(run_.training.optimizer)) return describe_waiting_gradient(event, sink);
   const Sharding& s = run_.sharding;
+  if (s.engine == Engine::megatron) return;  // in a buffer that stands (states/megatron.cpp)
   const bool zero_2_or_3 = s.engine == Engine::deepspeed && s.stage >= 2;
   const bool before_first_pass = event.kind == EventKind::reference_forward && !reference_runs_last();
   const bool from_last_pass = run_.accumulation_steps > 1 && !before_first_pass && in_pass(event.kind);

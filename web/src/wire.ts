@@ -34,6 +34,7 @@ export interface TrainingRequest {
   global_batch?: number;
   packing?: boolean;
   recompute?: string;
+  recompute_modules?: string[];
   attention?: string;
   cross_entropy?: string;
   logits_upcast?: boolean | null;
@@ -41,6 +42,7 @@ export interface TrainingRequest {
   kbit_upcast?: boolean;
   compile?: boolean;
   trainable_layers?: number;
+  moe?: { imbalance?: number; capacity_factor?: number };
   offload?: { optimizer?: boolean; parameters?: boolean; activations?: boolean };
   reference?: string;
   generation?: { completion_length?: number; engine_share?: number; generations?: number };
@@ -63,6 +65,7 @@ export interface PlanRequest {
     pp?: number;
     vpp?: number;
     cp?: number;
+    cp_exchange?: string;
     ep?: number;
     fsdp?: 1 | 2;
     reshard?: boolean;
