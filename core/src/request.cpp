@@ -436,9 +436,8 @@ WeightFormat default_base_weights(const TrainingChoice& t) {
   const Method method = t.method;
   const Precision precision = t.precision;
   // DeepSpeed's engine turns weights into 16 bits, trained ones too.
-  const bool mixed =
-      t.framework != FrameworkId::deepspeed && t.framework != FrameworkId::megatron &&
-      (precision == Precision::bf16_amp || precision == Precision::fp16_amp);
+  const bool mixed = t.framework != FrameworkId::deepspeed && t.framework != FrameworkId::megatron &&
+                     (precision == Precision::bf16_amp || precision == Precision::fp16_amp);
   // Unsloth loads with double quantization (unsloth/models/llama.py).
   if (method == Method::qlora) return t.framework == FrameworkId::unsloth ? WeightFormat::nf4_dq : WeightFormat::nf4;
   if (precision == Precision::fp32) return WeightFormat::fp32;

@@ -331,7 +331,11 @@ void add_others(Contributions& out, const Run& run) {
 
 std::int64_t accumulation_steps(const TrainingChoice& t, const FrameworkSwitches& framework, const LayoutChoice& layout,
                                 BatchSize batch) {
-  if (!t.global_batch) return std::max<std::int64_t>(framework.sequences_per_device / batch.micro_batch, 1);
+  if (!t.global_batch) {
+    // A pipeline of which nobody says how often it is fed is full.
+    const std::int64_t full = layout.pp > 1 ? layout.pp * (layout.vpp > 1 ? 2 : 1) : 1;
+    return std::max(framework.sequences_per_device / batch.micro_batch, full);
+  }
   const std::int64_t per_pass = saturating_multiply(batch.micro_batch, layout.dp);
   return std::max<std::int64_t>(*t.global_batch / per_pass, 1);
 }

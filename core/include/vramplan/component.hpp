@@ -117,10 +117,10 @@ inline constexpr std::size_t kSymbolCount = static_cast<std::size_t>(Symbol::sm)
 
 struct SymbolTable {
   std::array<std::int64_t, kSymbolCount> value{};
-  std::int64_t window = 0;          // the longest that w may be; 0: as long as the sequence
-  std::int64_t chunk = 1;           // tokens in one chunk of a recurrent layer
-  std::int64_t sequence_ranks = 1;  // that share a sequence (context parallelism): s is the part of one
-  std::int64_t stream_ranks = 1;    // that share the tokens between the matrices
+  std::int64_t window = 0;               // the longest that w may be; 0: as long as the sequence
+  std::int64_t chunk = 1;                // tokens in one chunk of a recurrent layer
+  std::int64_t sequence_ranks = 1;       // that share a sequence (context parallelism): s is the part of one
+  std::int64_t stream_ranks = 1;         // that share the tokens between the matrices
   std::int64_t expert_tensor_ranks = 1;  // that cut each expert
   // Per thousand: rows of the busiest rank, of the average; rows that an expert takes, of its fair share (0: all).
   std::int64_t imbalance = 1000, capacity = 0;

@@ -51,8 +51,8 @@ enum class Recompute : std::uint8_t { none, selective, full };
 enum class AttentionKernel : std::uint8_t { eager, sdpa, flash, flex };
 enum class CrossEntropy : std::uint8_t { full_logits, chunked, fused };
 enum class Kernels : std::uint8_t { eager, fused };
-// What Megatron computes again in backward when recompute is selective (megatron/core/transformer/transformer_config.py,
-// recompute_modules).
+// What Megatron computes again in backward when recompute is selective
+// (megatron/core/transformer/transformer_config.py, recompute_modules).
 enum class RecomputeModule : std::uint8_t { core_attn, mlp, moe, shared_experts, moe_act, layernorm, mla_up_proj };
 // How the ranks of context parallelism share attention.
 enum class ContextExchange : std::uint8_t { ring, all_to_all };
@@ -203,9 +203,9 @@ struct LayoutChoice {
   bool sp = false;
   std::optional<std::int64_t> shard;  // ranks that share weights and states; absent: all that see other data (dp x cp)
   // How fully sharded data parallelism runs; absent: as the framework does (sharding.hpp).
-  std::optional<std::int64_t> fsdp;  // 1: FullyShardedDataParallel, 2: fully_shard
-  std::optional<bool> reshard;       // a unit's weights go again after its forward
-  std::optional<bool> no_sync;       // gradients stay whole until the last pass of an accumulation
+  std::optional<std::int64_t> fsdp;            // 1: FullyShardedDataParallel, 2: fully_shard
+  std::optional<bool> reshard;                 // a unit's weights go again after its forward
+  std::optional<bool> no_sync;                 // gradients stay whole until the last pass of an accumulation
   std::optional<ContextExchange> cp_exchange;  // absent: all_to_all where cp divides the heads
 };
 

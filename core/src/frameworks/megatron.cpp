@@ -1,5 +1,5 @@
-// Megatron-LM with Megatron-Core and TransformerEngine. Read at Megatron-LM 23e00ed (October 2025) and TransformerEngine
-// 2.11: megatron/training/arguments.py for the defaults.
+// Megatron-LM with Megatron-Core and TransformerEngine. Read at Megatron-LM 23e00ed (October 2025) and
+// TransformerEngine 2.11: megatron/training/arguments.py for the defaults.
 #include "frameworks.hpp"
 
 namespace vramplan {

@@ -49,7 +49,7 @@ std::vector<Matrix> joined_matrices(const std::vector<ParameterGroup>& groups) {
 // (pytorch/cpp_extensions/gemm.py, get_cublas_workspace).
 using namespace literals;
 constexpr std::int64_t kGroupedStreams = 4;
-constexpr Bytes kSmallWorkspace = 4_MiB;    // below compute capability 9.0
+constexpr Bytes kSmallWorkspace = 4_MiB;  // below compute capability 9.0
 constexpr Bytes kLargeWorkspace = 32_MiB;
 
 bool has_experts(const ModelArchitecture& part) {
@@ -104,7 +104,8 @@ void add_megatron_buffers(Contributions& out, const MegatronSetting& s) {
   out.add({Component::cublas_workspace, workspace.value, {{"n_te", 1 + (has_experts(s.part) ? kGroupedStreams : 0)}}});
   out.add({kBuffers, bytes_per_element(ElementType::fp32), {{"s", s.tokens}, {"d_rope", rotated_width(s.part)}}});
   // FP8 copies of the weights, along rows and columns, made once a step (module/base.py, get_weight_workspace).
-  if (s.fp8) out.add({Component::weights, 2 * bytes_per_element(ElementType::fp8), {{"P_matrix", s.inventory.matrices.value}}});
+  if (s.fp8)
+    out.add({Component::weights, 2 * bytes_per_element(ElementType::fp8), {{"P_matrix", s.inventory.matrices.value}}});
   // The head's input of all tokens, gathered where ranks share them, in a buffer that stays
   // (tensor_parallel/layers.py, get_global_memory_buffer).
   if (s.gathers_for_head) {

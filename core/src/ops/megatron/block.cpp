@@ -57,7 +57,8 @@ Graph megatron_embedding_graph(const BlockContext& c) {
   const Size table{{Symbol::V, Symbol::h, Symbol::one, Symbol::one}, 1, c.leftovers};
   OpTraits traits;
   if (c.trains_embedding) traits.backward = {Component::working_memory, {table}};
-  const TensorId whole = g.tensor(token_size({Symbol::h}, c.residual), Component::activations_embedding, c.gradient_enters);
+  const TensorId whole =
+      g.tensor(token_size({Symbol::h}, c.residual), Component::activations_embedding, c.gradient_enters);
   g.run({}, {whole}, traits);
   g.output = leave_matrices(g, c, whole);
   if (c.model->dropout.embedding > 0) g.output = dropout(g, g.output, Component::activations_embedding);
@@ -98,7 +99,8 @@ TensorId loss_of(Graph& g, const BlockContext& c, TensorId logits) {
 
 Graph megatron_head_graph(const BlockContext& c) {
   Graph g(widths_for(c, nullptr));
-  g.input = g.tensor(megatron::shared_size({Symbol::h}, c.residual), Component::activations_residual, c.gradient_enters);
+  g.input =
+      g.tensor(megatron::shared_size({Symbol::h}, c.residual), Component::activations_residual, c.gradient_enters);
   const TensorId hidden = c.model->final_norm ? megatron::norm(g, c, g.input) : g.input;
   g.output = loss_of(g, c, logits_of(g, c, hidden));
   g.hold({hidden});

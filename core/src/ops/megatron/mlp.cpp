@@ -14,9 +14,9 @@ TensorId dense_mlp(Graph& g, const BlockContext& c, TensorId stream, const Dense
                                      .component = kMlp});
   const TensorId inner = activation(g, wide, token_size({Symbol::f}, g.at(wide).size.type), kMlp, kNoTensor);
   g.hold({wide});
-  const TensorId out = row_linear(
-      g, c, inner,
-      {.module = Module::down, .in = {Symbol::f}, .out = {Symbol::h}, .bias = mlp.bias, .component = kMlp});
+  const TensorId out =
+      row_linear(g, c, inner,
+                 {.module = Module::down, .in = {Symbol::f}, .out = {Symbol::h}, .bias = mlp.bias, .component = kMlp});
   if (c.recomputes(RecomputeModule::mlp)) again.checkpoint(g);
   return out;
 }

@@ -48,10 +48,8 @@ TensorId norm_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& 
   const TensorId out = g.tensor(size, w.component, g.at(x).requires_grad || c.trains_base);
   const TensorId row = g.tensor(row_statistic(c, in, Symbol::one), kNorm, false);
   const TensorId normed = kept_input(g, c, in, kNorm);
-  const OpTraits traits{.saves = {x, row},
-                        .forward = gathered.forward,
-                        .backward = gathered.backward,
-                        .flops = matrix_flops(g, w)};
+  const OpTraits traits{
+      .saves = {x, row}, .forward = gathered.forward, .backward = gathered.backward, .flops = matrix_flops(g, w)};
   if (normed == kNoTensor) {
     g.run({x}, {out, row}, traits);
   } else {
@@ -146,7 +144,8 @@ Workspace attention_backward(const Graph& g, const Heads& in) {
 Workspace ring_forward(const Graph& g, const BlockContext& c, const Heads& in) {
   const auto further = static_cast<std::int32_t>(c.sequence_ranks - 1);
   const Size out = token_size(in.out, g.at(in.q).size.type);
-  return {Component::working_memory, {g.at(in.k).size.times(further), g.at(in.v).size.times(further), out.times(further)}};
+  return {Component::working_memory,
+          {g.at(in.k).size.times(further), g.at(in.v).size.times(further), out.times(further)}};
 }
 
 }  // namespace
@@ -166,9 +165,8 @@ TensorId core_attention(Graph& g, const BlockContext& c, Heads in) {
   const TensorId row =
       g.tensor({{Symbol::b, Symbol::s, Symbol::a, Symbol::one}, 1, ElementType::fp32}, kAttention, false);
   const Size flop_size{{Symbol::b, Symbol::s, Symbol::w, Symbol::q}, 4, ElementType::int8};
-  OpTraits traits{.saves = {in.q, in.k, in.v, out, row},
-                  .backward = attention_backward(g, in),
-                  .flops = g.polynomial(flop_size)};
+  OpTraits traits{
+      .saves = {in.q, in.k, in.v, out, row}, .backward = attention_backward(g, in), .flops = g.polynomial(flop_size)};
   if (exchanges && !all_to_all) traits.forward = ring_forward(g, c, in);
   g.run({in.q, in.k, in.v}, {out, row}, traits);
   // The kernel keeps the answer for its own heads; what goes on has been exchanged back.

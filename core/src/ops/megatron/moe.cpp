@@ -1,5 +1,5 @@
-// Mixture of experts (megatron/core/transformer/moe: router.py, token_dispatcher.py, experts.py, shared_experts.py): the
-// all-to-all dispatcher with TransformerEngine's permutation, experts as grouped products, probabilities applied
+// Mixture of experts (megatron/core/transformer/moe: router.py, token_dispatcher.py, experts.py, shared_experts.py):
+// the all-to-all dispatcher with TransformerEngine's permutation, experts as grouped products, probabilities applied
 // between their two matrices.
 #include "modules.hpp"
 
@@ -89,11 +89,9 @@ TensorId experts(Graph& g, const BlockContext& c, const Dispatched& in, const Mo
 TensorId shared_experts(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp) {
   const Again again(g);
   const Width fs{Symbol::fs};
-  const TensorId wide = column_linear(g, c, x,
-                                      {.module = Module::shared_gate,
-                                       .in = {Symbol::h},
-                                       .out = {Symbol::fs, mlp.gated ? 2 : 1},
-                                       .component = kMoe});
+  const TensorId wide = column_linear(
+      g, c, x,
+      {.module = Module::shared_gate, .in = {Symbol::h}, .out = {Symbol::fs, mlp.gated ? 2 : 1}, .component = kMoe});
   const TensorId inner = activation(g, wide, token_size(fs, g.at(wide).size.type), kMoe, kNoTensor);
   TensorId out =
       row_linear(g, c, inner, {.module = Module::shared_down, .in = fs, .out = {Symbol::h}, .component = kMoe});
