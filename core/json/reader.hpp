@@ -28,11 +28,6 @@ using Json = nlohmann::json;
 
 enum class Need : std::uint8_t { optional, required };
 
-struct NumberRange {
-  double minimum = 0;
-  double maximum = std::numeric_limits<double>::max();
-};
-
 // 2^53 - 1: the largest integer that JavaScript and a double keep exactly.
 inline constexpr std::int64_t kLargestJsonInteger = 9'007'199'254'740'991;
 inline constexpr IntegerRange kAnyCount{0, kLargestJsonInteger};

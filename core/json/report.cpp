@@ -240,13 +240,18 @@ OrderedJson version(const std::optional<Version>& v) {
   return std::to_string(v->major) + "." + std::to_string(v->minor);
 }
 
+template <NamedEnum Enum>
+OrderedJson names(const std::vector<Enum>& set) {
+  OrderedJson out = OrderedJson::array();
+  for (const Enum one : set) out.push_back(name_of(one));
+  return out;
+}
+
 OrderedJson lora(const LoraChoice& l) {
-  OrderedJson saved = OrderedJson::array();
-  for (const SavedModule module : l.modules_to_save) saved.push_back(name_of(module));
   return {{"rank", l.rank},
           {"targets", l.targets},
           {"dropout", or_null(l.dropout)},
-          {"modules_to_save", std::move(saved)},
+          {"modules_to_save", names(l.modules_to_save)},
           {"rslora", l.rslora}};
 }
 
@@ -282,6 +287,7 @@ OrderedJson training(const TrainingChoice& t) {
           {"global_batch", or_null(t.global_batch)},
           {"packing", t.packing},
           {"recompute", name_of(t.recompute)},
+          {"recompute_modules", names(t.recompute_modules)},
           {"attention", name_of(t.attention)},
           {"cross_entropy", or_null(t.cross_entropy)},
           {"logits_upcast", or_null(t.logits_upcast)},
@@ -290,6 +296,7 @@ OrderedJson training(const TrainingChoice& t) {
           {"kbit_upcast", or_null(t.kbit_upcast)},
           {"compile", t.compile},
           {"trainable_layers", or_null(t.trainable_layers)},
+          {"moe", {{"imbalance", t.moe.imbalance}, {"capacity_factor", or_null(t.moe.capacity_factor)}}},
           {"offload",
            {{"optimizer", t.offload.optimizer},
             {"parameters", t.offload.parameters},
@@ -309,6 +316,7 @@ OrderedJson layout(const LayoutChoice& l) {
           {"pp", l.pp},
           {"vpp", l.vpp},
           {"cp", l.cp},
+          {"cp_exchange", or_null(l.cp_exchange)},
           {"ep", l.ep},
           {"etp", or_null(l.etp)},
           {"shard", or_null(l.shard)},

@@ -176,24 +176,20 @@ std::vector<std::string> read_targets(const Json& value, const std::string& poin
   return targets;
 }
 
-std::vector<SavedModule> read_saved_modules(const Json& value, const std::string& pointer, Problems& problems) {
-  std::vector<SavedModule> modules;
+// A list of names, each once.
+template <NamedEnum Enum>
+std::vector<Enum> read_set(const Json& value, const std::string& pointer, Problems& problems) {
+  std::vector<Enum> set;
   if (!value.is_array()) {
     report_wrong_type(problems, pointer, "array", value);
-    return modules;
+    return set;
   }
   for (std::size_t i = 0; i < value.size(); ++i) {
-    const std::string place = child_pointer(pointer, i);
-    std::string name;
-    if (!read_string(value[i], place, problems, name)) continue;
-    const std::optional<SavedModule> module = parse_enum<SavedModule>(name);
-    if (!module) {
-      report_unknown_value(problems, place, name, EnumNames<SavedModule>::values);
-    } else if (std::find(modules.begin(), modules.end(), *module) == modules.end()) {
-      modules.push_back(*module);
-    }
+    Enum read{};
+    if (!read_enumerator(value[i], child_pointer(pointer, i), problems, read)) continue;
+    if (std::find(set.begin(), set.end(), read) == set.end()) set.push_back(read);
   }
-  return modules;
+  return set;
 }
 
 LoraChoice read_lora(const Json& value, const std::string& pointer, Problems& problems) {
@@ -205,7 +201,7 @@ LoraChoice read_lora(const Json& value, const std::string& pointer, Problems& pr
   }
   reader.number("dropout", lora.dropout, kDropout);
   if (const Json* modules = reader.any("modules_to_save")) {
-    lora.modules_to_save = read_saved_modules(*modules, reader.pointer_to("modules_to_save"), problems);
+    lora.modules_to_save = read_set<SavedModule>(*modules, reader.pointer_to("modules_to_save"), problems);
   }
   reader.boolean("rslora", lora.rslora);
   reader.finish();
@@ -220,6 +216,15 @@ GenerationChoice read_generation(const Json& value, const std::string& pointer, 
   reader.integer("generations", generation.generations, limits::kGenerations);
   reader.finish();
   return generation;
+}
+
+MoeChoice read_moe(const Json& value, const std::string& pointer, Problems& problems) {
+  MoeChoice moe;
+  ObjectReader reader(value, pointer, problems);
+  reader.number("imbalance", moe.imbalance, limits::kImbalance);
+  reader.number("capacity_factor", moe.capacity_factor, limits::kCapacityFactor);
+  reader.finish();
+  return moe;
 }
 
 OffloadChoice read_offload(const Json& value, const std::string& pointer, Problems& problems) {
@@ -271,6 +276,10 @@ void read_sizes(ObjectReader& reader, TrainingChoice& training) {
 void read_switches(ObjectReader& reader, TrainingChoice& training) {
   reader.boolean("packing", training.packing);
   reader.enumerator("recompute", training.recompute);
+  if (const Json* modules = reader.any("recompute_modules")) {
+    const std::string pointer = reader.pointer_to("recompute_modules");
+    training.recompute_modules = read_set<RecomputeModule>(*modules, pointer, reader.problems());
+  }
   reader.enumerator("attention", training.attention);
   reader.enumerator("cross_entropy", training.cross_entropy);
   reader.boolean("logits_upcast", training.logits_upcast);
@@ -297,6 +306,7 @@ TrainingChoice read_training(const Json& value, const std::string& pointer, Prob
   if (const Json* lora = reader.any("lora")) training.lora = read_lora(*lora, reader.pointer_to("lora"), problems);
   read_sizes(reader, training);
   read_switches(reader, training);
+  if (const Json* moe = reader.any("moe")) training.moe = read_moe(*moe, reader.pointer_to("moe"), problems);
   if (const Json* offload = reader.any("offload")) {
     training.offload = read_offload(*offload, reader.pointer_to("offload"), problems);
   }
@@ -332,6 +342,7 @@ LayoutChoice read_layout(const Json& value, const std::string& pointer, Problems
   reader.integer("pp", layout.pp, limits::kGpuCount);
   reader.integer("vpp", layout.vpp, limits::kGpuCount);
   reader.integer("cp", layout.cp, limits::kGpuCount);
+  reader.enumerator("cp_exchange", layout.cp_exchange);
   reader.integer("ep", layout.ep, limits::kGpuCount);
   reader.integer("etp", layout.etp, limits::kGpuCount);
   reader.integer("shard", layout.shard, limits::kGpuCount);

@@ -45,6 +45,7 @@ Choice base_weights(const TrainingChoice& t) {
     choice.supported = false;
   }
   // Its fused functions dequantize NF4; other formats go through other code.
+  if (t.framework == FrameworkId::megatron) choice.supported = !t.base_weights || t.base_weights == bf16;
   const bool other_format =
       t.base_weights == fp32 || t.base_weights == int8 || t.base_weights == fp4 || t.base_weights == int4_gptq;
   if (t.framework == FrameworkId::unsloth && other_format) choice.supported = false;
@@ -61,6 +62,7 @@ Choice method(const TrainingChoice& t) {
     case FrameworkId::litgpt: return one_of("/training/method", t.method, {full, lora, qlora});
     case FrameworkId::unsloth: return one_of("/training/method", t.method, {lora, dora, qlora});
     case FrameworkId::deepspeed: return one_of("/training/method", t.method, {full, freeze, lora, dora, qlora});
+    case FrameworkId::megatron:
     case FrameworkId::torchtitan: return one_of("/training/method", t.method, {full});
     default: return one_of("/training/method", t.method, {full, freeze, lora, dora, qlora, galore, lomo});
   }
@@ -73,6 +75,7 @@ Choice kernels(const TrainingChoice& t) {
     case FrameworkId::transformers:
     case FrameworkId::deepspeed: return one_of("/training/kernels", t.kernels, {Kernels::eager, Kernels::fused});
     case FrameworkId::liger:
+    case FrameworkId::megatron:
     case FrameworkId::unsloth: return one_of("/training/kernels", t.kernels, {Kernels::fused});
     default: return one_of("/training/kernels", t.kernels, {Kernels::eager});
   }
@@ -90,6 +93,14 @@ Choice recurrence(const TrainingChoice& t) {
   }
 }
 
+// TransformerEngine runs cuDNN's kernel or FlashAttention, which keep the same.
+Choice attention(const TrainingChoice& t) {
+  using enum AttentionKernel;
+  constexpr std::string_view pointer = "/training/attention";
+  if (t.framework == FrameworkId::megatron) return one_of(pointer, t.attention, {sdpa, flash});
+  return one_of(pointer, t.attention, {eager, sdpa, flash});
+}
+
 Choice cross_entropy(const TrainingChoice& t) {
   using enum CrossEntropy;
   // Its trainer reads all logits.
@@ -99,6 +110,8 @@ Choice cross_entropy(const TrainingChoice& t) {
   // Fused is what the compiler makes of it.
   if (t.framework == FrameworkId::torchtitan && t.compile)
     return one_of("/training/cross_entropy", t.cross_entropy, {full_logits, chunked, fused});
+  if (t.framework == FrameworkId::megatron)
+    return one_of("/training/cross_entropy", t.cross_entropy, {full_logits, fused});
   return one_of("/training/cross_entropy", t.cross_entropy, {full_logits, chunked});
 }
 
@@ -116,13 +129,15 @@ Choice kbit_upcast(const TrainingChoice& t) {
 
 // For DeepSpeed see method; litgpt's scripts take what torch.optim and bitsandbytes have, torchtitan Adam alone.
 bool makes_own_step(FrameworkId framework) {
-  return framework == FrameworkId::deepspeed || framework == FrameworkId::litgpt;
+  return framework == FrameworkId::deepspeed || framework == FrameworkId::litgpt || framework == FrameworkId::megatron;
 }
 
 Choice optimizer_name(const TrainingChoice& t) {
   using enum OptimizerName;
   constexpr std::string_view pointer = "/training/optimizer/name";
-  if (t.framework == FrameworkId::torchtitan) return one_of(pointer, t.optimizer.name, {adamw});
+  if (t.framework == FrameworkId::torchtitan || t.framework == FrameworkId::megatron) {
+    return one_of(pointer, t.optimizer.name, {adamw});
+  }
   if (makes_own_step(t.framework)) return one_of(pointer, t.optimizer.name, {adamw, sgd, adafactor, lion});
   // BAdam wraps the Trainer's AdamW.
   if (t.framework == FrameworkId::transformers || t.framework == FrameworkId::liger) {
@@ -141,9 +156,11 @@ Choice in_backward(const TrainingChoice& t) {
 
 // The forms in which an optimizer's states come. Factored ones are factored by definition: their name for it says
 // nothing new.
-Choice optimizer_states(const OptimizerChoice& optimizer) {
+Choice optimizer_states(const TrainingChoice& t) {
   using enum StateFormat;
+  const OptimizerChoice& optimizer = t.optimizer;
   constexpr std::string_view pointer = "/training/optimizer/states";
+  if (t.framework == FrameworkId::megatron) return one_of(pointer, optimizer.states, {fp32});
   switch (optimizer.name) {
     case OptimizerName::adamw: return one_of(pointer, optimizer.states, {fp32, bf16, fp16, int8, int4});
     case OptimizerName::sgd:
@@ -203,7 +220,7 @@ Choice offload_activations(const TrainingChoice& t) {
 // torchtitan's policy names operations.
 Choice recompute(const TrainingChoice& t) {
   constexpr std::string_view pointer = "/training/recompute";
-  if (t.framework == FrameworkId::torchtitan)
+  if (t.framework == FrameworkId::torchtitan || t.framework == FrameworkId::megatron)
     return one_of(pointer, t.recompute, {Recompute::none, Recompute::selective, Recompute::full});
   return one_of(pointer, t.recompute, {Recompute::none, Recompute::full});
 }
@@ -212,6 +229,7 @@ Choice recompute(const TrainingChoice& t) {
 Choice precision(const TrainingChoice& t) {
   using enum Precision;
   constexpr std::string_view pointer = "/training/precision";
+  if (t.framework == FrameworkId::megatron) return one_of(pointer, t.precision, {bf16_amp, fp8});
   if (t.framework == FrameworkId::torchtitan && t.compile)
     return one_of(pointer, t.precision, {fp32, bf16_amp, bf16, fp8});
   return one_of(pointer, t.precision, {fp32, bf16_amp, bf16, fp16_amp});
@@ -225,15 +243,14 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
       method(t),
       one_of("/training/framework", t.framework,
              {FrameworkId::transformers, FrameworkId::liger, FrameworkId::unsloth, FrameworkId::torchtune,
-              FrameworkId::deepspeed, FrameworkId::litgpt, FrameworkId::torchtitan}),
+              FrameworkId::deepspeed, FrameworkId::litgpt, FrameworkId::torchtitan, FrameworkId::megatron}),
       precision(t),
       base_weights(t),
       optimizer_name(t),
-      optimizer_states(t.optimizer),
+      optimizer_states(t),
       in_backward(t),
       recompute(t),
-      one_of("/training/attention", t.attention,
-             {AttentionKernel::eager, AttentionKernel::sdpa, AttentionKernel::flash}),
+      attention(t),
       cross_entropy(t),
       kernels(t),
       trainer(t),
@@ -395,6 +412,11 @@ void check_rank(const TrainingChoice& t, Problems& problems) {
                      "optimizer.name", problems);
 }
 
+void check_recompute_modules(const TrainingChoice& t, Problems& problems) {
+  const bool wrong = !t.recompute_modules.empty() && t.recompute != Recompute::selective;
+  check_inconsistent(wrong, "/training/recompute_modules", "recompute_modules", "recompute", problems);
+}
+
 void contradict(Problems& problems, std::string_view pointer, std::string_view other) {
   const std::string field(pointer.substr(pointer.rfind('/') + 1));
   problems.push_back(
@@ -506,7 +528,7 @@ WeightFormat default_base_weights(const TrainingChoice& t) {
   const Precision precision = t.precision;
   // DeepSpeed's engine turns weights into 16 bits, trained ones too.
   const bool mixed =
-      t.framework != FrameworkId::deepspeed &&
+      t.framework != FrameworkId::deepspeed && t.framework != FrameworkId::megatron &&
       (precision == Precision::bf16_amp || precision == Precision::fp16_amp || precision == Precision::fp8);
   // Unsloth loads with double quantization (unsloth/models/llama.py).
   if (method == Method::qlora) return t.framework == FrameworkId::unsloth ? WeightFormat::nf4_dq : WeightFormat::nf4;
@@ -617,6 +639,7 @@ Problems check_request(const PlanRequest& request) {
   check_updates_in_backward(request, problems);
   check_rank(request.training, problems);
   check_badam(request, problems);
+  check_recompute_modules(request.training, problems);
   return problems;
 }
 
@@ -626,15 +649,21 @@ PlanRequest resolve_defaults(PlanRequest request) {
   t.optimizer.name = optimizer_of(t);
   t.optimizer.in_backward = updates_in_backward(t.optimizer);
   if (is_low_rank(t.optimizer.name) && !t.optimizer.rank) t.optimizer.rank = kDefaultOptimizerRank;
-  if (t.framework == FrameworkId::deepspeed || t.optimizer.name == OptimizerName::badam) {
+  if (t.framework == FrameworkId::deepspeed || t.framework == FrameworkId::megatron ||
+      t.optimizer.name == OptimizerName::badam) {
     t.optimizer.master_weights = true;
   }
   if (t.optimizer.states == StateFormat::factored) t.optimizer.states.reset();
-  if (!t.kernels) t.kernels = has_fused_kernels(t.framework) ? Kernels::fused : Kernels::eager;
+  const bool fused_kernels = has_fused_kernels(t.framework) || t.framework == FrameworkId::megatron;
+  if (!t.kernels) t.kernels = fused_kernels ? Kernels::fused : Kernels::eager;
   if (!t.trainer) t.trainer = default_trainer(t);
   if (!t.optimizer.states) t.optimizer.states = default_states(t, *t.base_weights);
   if (!t.lora.dropout) t.lora.dropout = default_dropout(t.framework);
   if (!t.cross_entropy) t.cross_entropy = is_fused(t) ? CrossEntropy::fused : CrossEntropy::full_logits;
+  // transformer_config.py: recompute_modules defaults to core_attn.
+  if (t.framework == FrameworkId::megatron && t.recompute == Recompute::selective && t.recompute_modules.empty()) {
+    t.recompute_modules = {RecomputeModule::core_attn};
+  }
   // Its tensor parallelism always shares the tokens too (parallelize_llama).
   if (t.framework == FrameworkId::torchtitan && request.layout && request.layout->tp > 1) request.layout->sp = true;
   resolve_reference(t);

@@ -13,6 +13,7 @@ bool uses_fully_shard(FrameworkId framework) {
 
 Engine engine_of(const TrainingChoice& training, const LayoutChoice& layout) {
   if (training.framework == FrameworkId::deepspeed) return Engine::deepspeed;
+  if (training.framework == FrameworkId::megatron) return Engine::megatron;
   if (layout.zero < 2 || data_ranks(layout) == 1) return Engine::ddp;
   const bool second = layout.fsdp ? *layout.fsdp == 2 : uses_fully_shard(training.framework);
   return second ? Engine::fsdp2 : Engine::fsdp1;

@@ -27,6 +27,7 @@ ElementType working_type(const Run& run) {
 // New gradients are added to those of earlier passes, or copied into a bucket, one by one. FSDP1 joins those of a unit
 // first, and FSDP2 reduces a unit's at once unless reduction waits.
 bool drops_gradients(const Sharding& sharding, bool accumulates) {
+  if (sharding.engine == Engine::megatron) return true;  // into its buffer
   if (sharding.engine == Engine::deepspeed && sharding.stage >= 2) return true;
   if (!accumulates || sharding.engine == Engine::fsdp1) return false;
   return sharding.engine == Engine::fsdp2 ? sharding.defers_reduction : true;
@@ -43,6 +44,29 @@ bool raises_outputs(const Run& run, std::int64_t stream_bytes) {
   return run.framework.autocast && stream_bytes < bytes_per_element(ElementType::fp32);
 }
 
+Dim per_thousand(double ratio) { return static_cast<Dim>(ratio * 1000 + 0.5); }
+
+// Whether ranks of context parallelism exchange heads. TransformerEngine's all-to-all wants the heads of a rank to be
+// divisible, of keys too, and knows no values of another width (context_parallel.py, AttnFuncWithCPAndQKVOA2A).
+bool exchanges_heads(const ModelArchitecture& part, const LayoutChoice& layout) {
+  if (layout.cp_exchange) return *layout.cp_exchange == ContextExchange::all_to_all;
+  const auto divides = [&](const Mixer& mixer) {
+    if (std::holds_alternative<LatentAttention>(mixer)) return false;
+    const auto* a = std::get_if<Attention>(&mixer);
+    return a == nullptr || (a->heads % layout.cp == 0 && a->kv_heads % layout.cp == 0);
+  };
+  return std::all_of(part.groups.begin(), part.groups.end(), [&](const LayerGroup& group) {
+    return std::all_of(group.mixers.begin(), group.mixers.end(), divides);
+  });
+}
+
+std::uint32_t recomputed_modules(const TrainingChoice& t) {
+  std::uint32_t modules = 0;
+  if (t.recompute != Recompute::selective) return modules;
+  for (const RecomputeModule m : t.recompute_modules) modules |= 1U << static_cast<unsigned>(m);
+  return modules;
+}
+
 BlockContext context_of(const Run& run, bool trained_layer) {
   BlockContext c;
   const ElementType working = working_type(run);
@@ -52,6 +76,11 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.tensor_ranks = run.layout.tp;
   c.sequence_ranks = run.layout.cp;
   c.sequence_parallel = run.layout.sp;
+  c.expert_tensor_ranks = expert_tensor_ranks(run.layout);
+  c.expert_imbalance = per_thousand(run.training.moe.imbalance);
+  c.expert_capacity = per_thousand(run.training.moe.capacity_factor.value_or(0));
+  c.exchanges_heads = exchanges_heads(*run.model, run.layout);
+  c.recomputed = recomputed_modules(run.training);
   c.rank = run.training.lora.rank;
   c.compute = run.types.compute;
   c.weights = working;
@@ -185,7 +214,7 @@ class Stacks {
  private:
   enum class Place : std::uint8_t { frozen, edge, above };
 
-  [[nodiscard]] bool checkpointed() const { return run_.training.recompute != Recompute::none; }
+  [[nodiscard]] bool checkpointed() const { return checkpoints_blocks(run_); }
   [[nodiscard]] bool caches() const {
     return run_.training.recompute == Recompute::selective && run_.framework.caches_products;
   }
@@ -338,6 +367,16 @@ void add_others(Contributions& out, const Run& run) {
            {{"b", saturating_multiply(t.micro_batch, sequences_per_sample(t.objective))},
             {"s", divide_up(t.sequence_length, run.layout.cp)}}});
   out.add({Component::cublas_workspace, 1, {{"bytes", run.cublas_workspace.value}}});
+  if (run.framework.megatron_modules) {
+    add_megatron_buffers(out, {.part = *run.model,
+                               .inventory = run.inventory,
+                               .types = run.types,
+                               .micro_batch = t.micro_batch,
+                               .tokens = divide_up(t.sequence_length, run.layout.cp),
+                               .gathers_for_head = run.stage.last && run.layout.sp,
+                               .fp8 = run.framework.fp8,
+                               .cublas_workspace = run.cublas_workspace});
+  }
   // Unsloth dequantizes into one buffer that grows to the largest matrix (unsloth/kernels/utils.py), and brings
   // offloaded checkpoints back through two (one, when less than 512 MiB is free).
   if (run.framework.adapter_fusion == AdapterFusion::unsloth && is_quantized(run.types.base)) {
@@ -363,7 +402,10 @@ std::int64_t pieces_of(const TrainingChoice& t, const FrameworkSwitches& framewo
 std::int64_t accumulation_steps(const TrainingChoice& t, const FrameworkSwitches& framework, const LayoutChoice& layout,
                                 BatchSize batch) {
   if (!t.global_batch) {
-    return std::max(framework.sequences_per_device / batch.micro_batch, pieces_of(t, framework, layout, batch));
+    // A pipeline of which nobody says how often it is fed is full.
+    const std::int64_t full = layout.pp > 1 ? layout.pp * (layout.vpp > 1 ? 2 : 1) : 1;
+    const std::int64_t fed = framework.pipeline_cuts_batch ? pieces_of(t, framework, layout, batch) : full;
+    return std::max(framework.sequences_per_device / batch.micro_batch, fed);
   }
   const std::int64_t per_pass = saturating_multiply(batch.micro_batch, layout.dp);
   return std::max<std::int64_t>(*t.global_batch / per_pass, 1);
@@ -438,7 +480,7 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
   run.training = training;
   run.framework = switches_for(training, sharding_of(training, layout));
   run.stage = stage_of(model, layout, 1, stage);
-  if (cuts_model(layout)) {
+  if (cuts_model(layout) || run.framework.vocabulary_multiple > 1) {
     run.part =
         std::make_shared<const ModelArchitecture>(part_of(model, layout, run.stage, run.framework.vocabulary_multiple));
     run.model = run.part.get();
@@ -663,6 +705,7 @@ template <class Sink>
 void Step::describe_gradients(Event event, Sink& sink) const {
   if (updates_in_backward(run_.training.optimizer)) return describe_waiting_gradient(event, sink);
   const Sharding& s = run_.sharding;
+  if (s.engine == Engine::megatron) return;  // in a buffer that stands (states/megatron.cpp)
   const bool zero_2_or_3 = s.engine == Engine::deepspeed && s.stage >= 2;
   const bool before_first_pass = event.kind == EventKind::reference_forward && !reference_runs_last();
   const bool beside = event.kind == EventKind::value_forward || event.kind == EventKind::value_backward;

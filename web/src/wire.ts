@@ -35,6 +35,7 @@ export interface TrainingRequest {
   global_batch?: number;
   packing?: boolean;
   recompute?: string;
+  recompute_modules?: string[];
   attention?: string;
   cross_entropy?: string;
   logits_upcast?: boolean | null;
@@ -43,6 +44,7 @@ export interface TrainingRequest {
   kbit_upcast?: boolean;
   compile?: boolean;
   trainable_layers?: number;
+  moe?: { imbalance?: number; capacity_factor?: number };
   offload?: { optimizer?: boolean; parameters?: boolean; activations?: boolean };
   reference?: string;
   value_model?: string | null;
@@ -67,6 +69,7 @@ export interface PlanRequest {
     pp?: number;
     vpp?: number;
     cp?: number;
+    cp_exchange?: string;
     ep?: number;
     fsdp?: 1 | 2;
     reshard?: boolean;

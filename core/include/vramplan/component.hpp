@@ -109,14 +109,21 @@ enum class Symbol : std::uint8_t {
   se,   // tokens of a sequence that one expert gets
   hp,   // hidden size between the matrices: with sequence parallelism a rank's tokens, counted as a part of the width
   er,   // experts that one rank holds
+  sp,   // tokens of a sequence between the matrices: with sequence parallelism a rank's part
+  sx,   // rows of a sequence that a rank sends to experts: its tokens, once for each expert
+  sm,   // rows that its own experts get
 };
-inline constexpr std::size_t kSymbolCount = static_cast<std::size_t>(Symbol::er) + 1;
+inline constexpr std::size_t kSymbolCount = static_cast<std::size_t>(Symbol::sm) + 1;
 
 struct SymbolTable {
   std::array<std::int64_t, kSymbolCount> value{};
-  std::int64_t window = 0;          // the longest that w may be; 0: as long as the sequence
-  std::int64_t chunk = 1;           // tokens in one chunk of a recurrent layer
-  std::int64_t sequence_ranks = 1;  // that share a sequence (context parallelism): s is the part of one
+  std::int64_t window = 0;               // the longest that w may be; 0: as long as the sequence
+  std::int64_t chunk = 1;                // tokens in one chunk of a recurrent layer
+  std::int64_t sequence_ranks = 1;       // that share a sequence (context parallelism): s is the part of one
+  std::int64_t stream_ranks = 1;         // that share the tokens between the matrices
+  std::int64_t expert_tensor_ranks = 1;  // that cut each expert
+  // Per thousand: rows of the busiest rank, of the average; rows that an expert takes, of its fair share (0: all).
+  std::int64_t imbalance = 1000, capacity = 0;
   constexpr std::int64_t& operator[](Symbol s) { return value[static_cast<std::size_t>(s)]; }
   constexpr std::int64_t operator[](Symbol s) const { return value[static_cast<std::size_t>(s)]; }
 };
@@ -161,8 +168,8 @@ struct Size {
 
 // Batch and length change from one question to the next; widths do not. So bytes are kept as a polynomial of these
 // products, and a block is walked once for all batches and lengths.
-enum class Product : std::uint8_t { one, b, s, sk, bs, bsk, sc, bsw, bss, ss, bnc, bse };
-inline constexpr std::size_t kProductCount = static_cast<std::size_t>(Product::bse) + 1;
+enum class Product : std::uint8_t { one, b, s, sk, bs, bsk, sc, bsw, bss, ss, bnc, bse, bsp, bsx, bsm };
+inline constexpr std::size_t kProductCount = static_cast<std::size_t>(Product::bsm) + 1;
 
 // The values of the products for one batch and length.
 struct ProductTable {
@@ -174,7 +181,9 @@ struct ProductTable {
   const std::int64_t bs = saturating_multiply(b, s);
   return {{1, b, s, t[Symbol::sk], bs, saturating_multiply(b, t[Symbol::sk]), t[Symbol::sc],
            saturating_multiply(bs, t[Symbol::w]), saturating_multiply(bs, s), saturating_multiply(s, s),
-           saturating_multiply(b, t[Symbol::nc]), saturating_multiply(b, t[Symbol::se])}};
+           saturating_multiply(b, t[Symbol::nc]), saturating_multiply(b, t[Symbol::se]),
+           saturating_multiply(b, t[Symbol::sp]), saturating_multiply(b, t[Symbol::sx]),
+           saturating_multiply(b, t[Symbol::sm])}};
 }
 
 struct Polynomial {

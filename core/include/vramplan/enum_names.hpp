@@ -80,9 +80,10 @@ struct EnumNames<Component> {
 };
 template <>
 struct EnumNames<Symbol> {
-  static constexpr Names<kSymbolCount> values = {
-      "1",  "b", "s", "sk", "sc", "h", "a", "ak", "q", "kv", "v",  "av", "qkv", "c", "cq", "w",  "f",    "fe",
-      "fs", "m", "E", "t",  "V",  "r", "i", "j",  "x", "n",  "nc", "d",  "dk",  "k", "ke", "se", "h_sp", "E_r"};
+  static constexpr Names<kSymbolCount> values = {"1",  "b",  "s",   "sk", "sc",   "h",   "a",    "ak",  "q",  "kv",
+                                                 "v",  "av", "qkv", "c",  "cq",   "w",   "f",    "fe",  "fs", "m",
+                                                 "E",  "t",  "V",   "r",  "i",    "j",   "x",    "n",   "nc", "d",
+                                                 "dk", "k",  "ke",  "se", "h_sp", "E_r", "s_sp", "s_x", "s_m"};
 };
 
 // model.hpp
@@ -197,6 +198,15 @@ struct EnumNames<AttentionKernel> {
 template <>
 struct EnumNames<CrossEntropy> {
   static constexpr Names<3> values = {"full_logits", "chunked", "fused"};
+};
+template <>
+struct EnumNames<RecomputeModule> {
+  static constexpr Names<7> values = {"core_attn", "mlp",       "moe",        "shared_experts",
+                                      "moe_act",   "layernorm", "mla_up_proj"};
+};
+template <>
+struct EnumNames<ContextExchange> {
+  static constexpr Names<2> values = {"ring", "all_to_all"};
 };
 template <>
 struct EnumNames<Kernels> {

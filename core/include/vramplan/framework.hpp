@@ -41,6 +41,7 @@ enum class LossKind : std::uint8_t {
   tiled,            // head and loss fused: logits exist for one tile at a time, and again in backward
   answer_log_probs,  // log-probability of the answer's tokens, from all logits of all tokens (TRL's PPOTrainer)
   log_probs,         // log-probability of each token, from all logits (TRL's selective_log_softmax)
+  vocab_parallel,    // FP32 probabilities are made of the logits and become their gradient (Megatron's own)
   score,             // one output a token, of which the last one counts
 };
 // Adapted projections of one input as one autograd function, which writes the input's gradient over the input.
@@ -82,6 +83,9 @@ struct KeyRepeats {
 struct FrameworkSwitches {
   std::string_view source;               // id in sources.json of the code that these switches follow
   std::int64_t vocabulary_multiple = 1;  // rows of the vocabulary on a rank are padded to a multiple of this
+  // Modules of Megatron-Core and TransformerEngine (src/ops/megatron) in place of those written in PyTorch.
+  bool megatron_modules = false;
+  bool fp8 = false;  // matrix products take FP8 copies of weights, inputs and gradients
   NormKernel norm = NormKernel::composite;
   RotaryKernel rotary = RotaryKernel::composite;
   GatedMlpKernel gated_mlp = GatedMlpKernel::composite;

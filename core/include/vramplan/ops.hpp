@@ -39,6 +39,7 @@ struct Tensor {
   TensorId base = kNoTensor;     // a view: the tensor whose storage it is part of
   std::int16_t last_use = -1;    // operation after which nothing in forward needs it
   std::int16_t first_save = -1;  // the earliest operation that saves it; -1: not saved
+  std::int16_t made_again = -1;  // the operation before whose backward it is made again, not kept until then; -1: never
 };
 
 // Temporaries that live only while their operation runs.
@@ -133,6 +134,9 @@ class Graph {
     keep(output);
     holds_output_gradient_ = true;
   }
+  // Operations [first, end) run again before the backward of operation `at`: what they make for themselves is not kept
+  // until then, and with `drops_outputs` neither is what they make for others.
+  void recompute(std::size_t first, std::size_t end, std::size_t at, bool drops_outputs);
   // Weight copies that autocast keeps until its context ends.
   void cache_weight_copy(Bytes bytes) { cached_weight_copies_ += bytes; }
 
@@ -268,6 +272,11 @@ struct BlockContext {
   Dim tensor_ranks = 1;            // that share the matrices (the model is the part of one)
   Dim sequence_ranks = 1;          // that share a sequence (context parallelism)
   bool sequence_parallel = false;  // tensor_ranks share the tokens too, between the matrices
+  Dim expert_tensor_ranks = 1;     // that cut each expert
+  Dim expert_imbalance = 1000;     // per thousand: rows of the busiest rank's experts, of the average
+  Dim expert_capacity = 0;         // per thousand: rows that an expert takes, of its fair share; 0: all that come
+  bool exchanges_heads = false;    // context parallelism by all-to-all; else keys and values go round in a ring
+  std::uint32_t recomputed = 0;    // bit per RecomputeModule
   Dim rank = 0;
   ElementType compute = ElementType::bf16;    // of matrix products
   ElementType residual = ElementType::bf16;   // of the stream between blocks
@@ -288,6 +297,7 @@ struct BlockContext {
   bool keeps_streams = false;      // the caller names what enters a block, and the last norm's output, to the end
   AttentionKernel attention = AttentionKernel::sdpa;
   AdapterSettings adapter;
+  [[nodiscard]] bool recomputes(RecomputeModule m) const { return (recomputed >> static_cast<unsigned>(m) & 1U) != 0; }
 };
 
 // The widths of a layer (of no layer when `group` is null: those outside the blocks). Batch and length are left open.
@@ -308,5 +318,9 @@ struct BatchSize {
 [[nodiscard]] Graph block_graph(const BlockContext& context, const LayerGroup& group, bool checkpointed);
 // Final norm, head and loss.
 [[nodiscard]] Graph head_graph(const BlockContext& context);
+// The same of Megatron-Core's modules.
+[[nodiscard]] Graph megatron_embedding_graph(const BlockContext& context);
+[[nodiscard]] Graph megatron_block_graph(const BlockContext& context, const LayerGroup& group, bool checkpointed);
+[[nodiscard]] Graph megatron_head_graph(const BlockContext& context);
 
 }  // namespace vramplan

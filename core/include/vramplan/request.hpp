@@ -4,6 +4,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -53,6 +54,11 @@ enum class Kernels : std::uint8_t { eager, fused };
 // What runs recurrent layers: PyTorch's own operations, as after a fresh installation, or the kernels of fla, mamba_ssm
 // and causal_conv1d, which Transformers takes where they are installed.
 enum class Recurrence : std::uint8_t { composite, fused };
+// What Megatron computes again in backward when recompute is selective
+// (megatron/core/transformer/transformer_config.py, recompute_modules).
+enum class RecomputeModule : std::uint8_t { core_attn, mlp, moe, shared_experts, moe_act, layernorm, mla_up_proj };
+// How the ranks of context parallelism share attention.
+enum class ContextExchange : std::uint8_t { ring, all_to_all };
 // Where the log-probabilities come from that a policy is held to: a second model, the same one with its adapters off,
 // or a data set that holds them.
 enum class Reference : std::uint8_t { model, adapters_off, precomputed };
@@ -119,6 +125,12 @@ struct GenerationChoice {
   std::optional<std::int64_t> generations;  // answers to one prompt
 };
 
+// How the tokens of a mixture of experts come to its ranks.
+struct MoeChoice {
+  double imbalance = 1;                     // rows of the busiest rank, of the average
+  std::optional<double> capacity_factor{};  // each expert takes so many times its fair share, padded; absent: all rows
+};
+
 struct OffloadChoice {
   bool optimizer = false;
   bool parameters = false;
@@ -148,6 +160,7 @@ struct TrainingChoice {
   std::optional<std::int64_t> global_batch;
   bool packing = true;
   Recompute recompute = Recompute::full;
+  std::vector<RecomputeModule> recompute_modules;  // with selective recompute; empty: as the framework does
   AttentionKernel attention = AttentionKernel::sdpa;
   std::optional<CrossEntropy> cross_entropy;
   std::optional<bool> logits_upcast;  // the loss raises full logits to FP32; absent: as the framework does
@@ -156,6 +169,7 @@ struct TrainingChoice {
   std::optional<bool> kbit_upcast;
   bool compile = false;
   std::optional<std::int64_t> trainable_layers;
+  MoeChoice moe;
   OffloadChoice offload;
   std::optional<Reference> reference;          // absent after resolve_defaults: the objective compares with none
   std::optional<ValueModel> value_model;       // of PPO; absent: adapters on a quantized model, else full
@@ -234,9 +248,10 @@ struct LayoutChoice {
   bool sp = false;
   std::optional<std::int64_t> shard;  // ranks that share weights and states; absent: all that see other data (dp x cp)
   // How fully sharded data parallelism runs; absent: as the framework does (sharding.hpp).
-  std::optional<std::int64_t> fsdp;  // 1: FullyShardedDataParallel, 2: fully_shard
-  std::optional<bool> reshard;       // a unit's weights go again after its forward
-  std::optional<bool> no_sync;       // gradients stay whole until the last pass of an accumulation
+  std::optional<std::int64_t> fsdp;            // 1: FullyShardedDataParallel, 2: fully_shard
+  std::optional<bool> reshard;                 // a unit's weights go again after its forward
+  std::optional<bool> no_sync;                 // gradients stay whole until the last pass of an accumulation
+  std::optional<ContextExchange> cp_exchange;  // absent: all_to_all where cp divides the heads
 };
 
 struct PlanRequest {
@@ -304,6 +319,10 @@ struct IntegerRange {
   std::int64_t minimum = 0;
   std::int64_t maximum = 0;
 };
+struct NumberRange {
+  double minimum = 0;
+  double maximum = std::numeric_limits<double>::max();
+};
 namespace limits {
 inline constexpr IntegerRange kSequenceLength{1, 16'777'216};
 inline constexpr IntegerRange kMicroBatch{1, 65'536};
@@ -311,6 +330,8 @@ inline constexpr IntegerRange kGlobalBatch{1, 16'777'216};
 inline constexpr IntegerRange kLoraRank{1, 65'536};
 inline constexpr IntegerRange kOptimizerRank{1, 65'536};
 inline constexpr IntegerRange kGenerations{1, 65'536};
+inline constexpr NumberRange kImbalance{1.0, 1'000.0};
+inline constexpr NumberRange kCapacityFactor{0.01, 1'000.0};
 inline constexpr IntegerRange kFsdpVersion{1, 2};
 inline constexpr IntegerRange kGpuCount{1, 131'072};
 inline constexpr IntegerRange kParameters{1'000'000, 100'000'000'000'000};

@@ -11,7 +11,9 @@ namespace vramplan {
 // ddp: torch.nn.parallel.DistributedDataParallel, with ZeroRedundancyOptimizer at stage 1, or one rank; fsdp1:
 // FullyShardedDataParallel, flat parameters by unit; fsdp2: fully_shard, each parameter for itself; deepspeed: its
 // ZeRO optimizers, on one rank too.
-enum class Engine : std::uint8_t { ddp, fsdp1, fsdp2, deepspeed };
+// megatron: Megatron-Core's DistributedDataParallel, FP32 gradients in one buffer, with the distributed optimizer at
+// stage 1.
+enum class Engine : std::uint8_t { ddp, fsdp1, fsdp2, deepspeed, megatron };
 
 struct Sharding {
   std::int64_t weights = 1, gradients = 1, optimizer = 1;  // ranks that share them

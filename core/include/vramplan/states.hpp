@@ -42,6 +42,8 @@ struct Inventory {
   Params quantized_experts;          // of block_linear
   Params trained_experts;            // of trained_base
   Params expert_adapters;            // of adapters
+  Params matrices;                   // weights that kernels multiply: not tables and routers
+  Params distinct_matrices;          // one of each shape of those
   Params with_gradients;             // of the base model: what is trained, and what shares a flat parameter with it
   Params copies;                     // of the embedding or the head, trained beside the frozen ones
   Params largest_trained;            // one tensor
@@ -115,6 +117,22 @@ void add_gradients(Contributions& out, const Inventory& inventory, const StateTy
 // been reduced.
 void add_gradients_between_passes(Contributions& out, const Inventory& inventory, const StateTypes& types,
                                   const Sharding& sharding, ElementType unsharded);
+
+// states/megatron.cpp. Matrices of blocks and the head, as kernels multiply them: not routers and tables.
+[[nodiscard]] bool is_matrix(const ParameterGroup& group);
+// One of each shape: q, k and v are one matrix, and so are gate and up.
+[[nodiscard]] Params distinct_matrices(const std::vector<ParameterGroup>& groups);
+// What Megatron-Core and TransformerEngine keep beside weights and optimizer states.
+struct MegatronSetting {
+  const ModelArchitecture& part;  // of the model, on this rank
+  const Inventory& inventory;
+  const StateTypes& types;
+  Dim micro_batch = 1, tokens = 1;  // of a sequence, on this rank
+  bool gathers_for_head = false;    // the last stage, with sequence parallelism
+  bool fp8 = false;
+  Bytes cublas_workspace;  // of the card
+};
+void add_megatron_buffers(Contributions& out, const MegatronSetting& setting);
 
 // states/communication.cpp
 // Elements of DeepSpeed's buckets.

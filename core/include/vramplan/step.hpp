@@ -80,6 +80,12 @@ struct Run {
   bool second = false;  // runs on the batch and in the workspace of another model
 };
 
+// Whether whole blocks run again in backward: with full recompute, or with a policy that keeps some of their products.
+[[nodiscard]] inline bool checkpoints_blocks(const Run& run) {
+  const bool by_policy = run.training.recompute == Recompute::selective && run.framework.caches_products;
+  return run.training.recompute == Recompute::full || by_policy;
+}
+
 // The model must outlive the run. `stage`: of the pipeline.
 [[nodiscard]] Run prepare(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
                           Bytes cublas_workspace, std::int64_t stage = 0);
@@ -250,7 +256,7 @@ class Step {
   [[nodiscard]] Factor unit_of(Params elements) const;
   // Micro-batches before the last leave whole gradients.
   [[nodiscard]] bool keeps_whole() const { return run_.sharding.defers_reduction && run_.accumulation_steps > 1; }
-  [[nodiscard]] bool checkpoints() const { return run_.training.recompute != Recompute::none; }
+  [[nodiscard]] bool checkpoints() const { return checkpoints_blocks(run_); }
 
   Run run_;
   // gradients_: as the optimizer finds them; kept_: as they are kept from pass to pass; buffers_: of backward

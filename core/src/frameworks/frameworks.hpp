@@ -14,5 +14,6 @@ void set_trainer_optimizers(FrameworkSwitches& switches);
 [[nodiscard]] FrameworkSwitches litgpt_switches(const TrainingChoice& training, const Sharding& sharding);
 [[nodiscard]] FrameworkSwitches torchtune_switches(const TrainingChoice& training);
 [[nodiscard]] FrameworkSwitches torchtitan_switches(const TrainingChoice& training);
+[[nodiscard]] FrameworkSwitches megatron_switches(const TrainingChoice& training);
 
 }  // namespace vramplan

@@ -70,6 +70,7 @@ TensorId sequential_block(Graph& g, const BlockContext& c, const LayerGroup& gro
 }  // namespace
 
 Graph block_graph(const BlockContext& c, const LayerGroup& group, bool checkpointed) {
+  if (c.framework.megatron_modules) return megatron_block_graph(c, group, checkpointed);
   Graph g(widths_for(c, &group));
   const Size stream = token_size(stream_of(c), c.residual);
   g.input = checkpointed ? g.external(stream, Component::checkpoints, c.gradient_enters)

@@ -4,6 +4,7 @@
 namespace vramplan {
 
 Graph embedding_graph(const BlockContext& c) {
+  if (c.framework.megatron_modules) return megatron_embedding_graph(c);
   using namespace ops;
   Graph g(widths_for(c, nullptr));
   const Size table{{Symbol::V, Symbol::h, Symbol::one, Symbol::one}, 1, c.tables};

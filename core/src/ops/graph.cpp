@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::int16_t kEndOfBlock = std::numeric_limits<std::int16_t>::max();
 
+// Kept from forward to backward.
+bool is_kept(const Tensor& t) { return t.first_save >= 0 && t.made_again < 0; }
+
 // Forward: bytes alive while each operation runs.
 class ForwardWalk {
  public:
@@ -50,7 +53,7 @@ class ForwardWalk {
     const auto t = static_cast<std::size_t>(id);
     const Tensor& tensor = graph_.tensors()[t];
     if (!alive_[t] || tensor.last_use > static_cast<std::int16_t>(i)) return;
-    if (tensor.pinned || (with_grad_ ? tensor.first_save >= 0 : tensor.cached)) return;
+    if (tensor.pinned || (with_grad_ ? is_kept(tensor) : tensor.cached)) return;
     alive_[t] = false;
     if (!tensor.external) live_ -= tensor.bytes;
   }
@@ -68,7 +71,8 @@ class BackwardWalk {
     gradient_of_.fill(kNone);
     for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
       const Tensor& tensor = graph.tensors()[t];
-      saved_[t] = tensor.first_save >= 0 && !tensor.external;
+      saved_[t] = is_kept(tensor) && !tensor.external;
+      makes_again_ = makes_again_ || tensor.made_again >= 0;
       if (saved_[t]) live_ += tensor.bytes;
     }
     if (graph.output != kNoTensor && graph.at(graph.output).requires_grad) {
@@ -82,6 +86,7 @@ class BackwardWalk {
     const Op& op = graph_.ops()[i];
     active_ = receives_gradient(op);
     if (!active_) return live_;
+    if (makes_again_) make_again(i);
     if (op.saves_gradients) release_saved(op);
     live_.coefficient[static_cast<std::size_t>(Product::one)] += op.parameter_gradients.value;
     parameter_gradients_ += op.parameter_gradients;
@@ -151,6 +156,14 @@ class BackwardWalk {
     }
     return false;
   }
+  void make_again(std::size_t i) {
+    for (std::size_t t = 0; t < graph_.tensors().size(); ++t) {
+      const Tensor& tensor = graph_.tensors()[t];
+      if (tensor.made_again != static_cast<std::int16_t>(i) || tensor.external) continue;
+      saved_[t] = true;
+      live_ += tensor.bytes;
+    }
+  }
   void release_saved(const Op& op) {
     for (std::size_t k = 0; k < op.saved_count; ++k) {
       const auto t = at(op.saved[k]);
@@ -195,6 +208,7 @@ class BackwardWalk {
   Polynomial live_, merged_;
   Bytes parameter_gradients_, all_parameter_gradients_, waiting_;
   bool active_ = false;
+  bool makes_again_ = false;
   std::array<bool, Graph::kMaxTensors> saved_{};
   std::array<std::int16_t, Graph::kMaxTensors> gradient_of_;
   std::array<TensorId, Graph::kMaxTensors * 2> shape_;
@@ -308,7 +322,7 @@ TensorId Graph::tensor(Size size, Component component, bool requires_grad) {
     overflowed_ = true;
     return static_cast<TensorId>(kMaxTensors - 1);
   }
-  tensors_.push_back({size, polynomial(size), component, requires_grad, false, false, false, kNoTensor, -1, -1});
+  tensors_.push_back({size, polynomial(size), component, requires_grad, false, false, false, kNoTensor, -1, -1, -1});
   return static_cast<TensorId>(tensors_.size() - 1);
 }
 
@@ -384,6 +398,26 @@ void Graph::save(TensorId t) { save_in(ops_.back(), static_cast<std::int16_t>(op
 
 // Backward ends with the first operation.
 void Graph::keep(TensorId t) { save_in(ops_.front(), 0, t); }
+
+void Graph::recompute(std::size_t first, std::size_t end, std::size_t at, bool drops_outputs) {
+  const auto saves = [](const Op& op, TensorId t) {
+    return std::find(op.saved.begin(), op.saved.begin() + op.saved_count, t) != op.saved.begin() + op.saved_count;
+  };
+  const auto kept_by_others = [&](TensorId t) {
+    for (std::size_t i = 0; i < ops_.size(); ++i) {
+      if ((i < first || i >= end) && saves(ops_[i], t)) return true;
+    }
+    return false;
+  };
+  for (std::size_t i = first; i < end; ++i) {
+    for (std::size_t k = 0; k < ops_[i].output_count; ++k) {
+      const TensorId t = ops_[i].outputs[k];
+      Tensor& made = tensors_[index(t)];
+      if (made.first_save < 0 || made.made_again >= 0 || (!drops_outputs && kept_by_others(t))) continue;
+      made.made_again = static_cast<std::int16_t>(at);
+    }
+  }
+}
 
 TensorId Graph::part(TensorId x, Size size) {
   const TensorId t = external(size, at(x).component, at(x).requires_grad);
@@ -480,7 +514,7 @@ BlockProfile profile(const Graph& graph, const GradientPolicy& policy) {
   result.left_in_cache = frontier_without_scores(graph);
   result.forward_with_grad = forward_frontier(graph, true);
   for (const Tensor& t : graph.tensors()) {
-    if (t.first_save >= 0 && !t.external) result.saved += t.bytes;
+    if (is_kept(t) && !t.external) result.saved += t.bytes;
     if (t.pinned && !t.external) result.pinned += t.bytes;
     if (t.cached && !t.external) result.cached += t.bytes;
   }
@@ -518,7 +552,7 @@ void collect_forward(const Graph& graph, bool with_grad, std::size_t last, LiveS
   for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
     const Tensor& tensor = graph.tensors()[t];
     if (!walk.alive(t) || tensor.external) continue;
-    const bool kept = tensor.pinned || tensor.cached || (with_grad && tensor.first_save >= 0);
+    const bool kept = tensor.pinned || tensor.cached || (with_grad && is_kept(tensor));
     set.add(kept ? tensor.component : Component::working_memory, tensor.size);
   }
   add_workspace(set, graph.ops()[last].forward);
@@ -559,7 +593,7 @@ LiveSet live_at(const Graph& graph, Phase phase, std::int32_t op) {
     case Phase::entering: collect_entering(graph, last, set); break;
     case Phase::saved:
       for (const Tensor& t : graph.tensors()) {
-        if (t.first_save >= 0 && !t.external) set.add(t.component, t.size);
+        if (is_kept(t) && !t.external) set.add(t.component, t.size);
       }
       break;
     case Phase::pinned:

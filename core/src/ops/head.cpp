@@ -268,6 +268,7 @@ TensorId score(Graph& g, const BlockContext& c, TensorId hidden) {
 namespace vramplan {
 
 Graph head_graph(const BlockContext& c) {
+  if (c.framework.megatron_modules) return megatron_head_graph(c);
   using namespace ops;
   Graph g(widths_for(c, nullptr));
   g.input = g.tensor(token_size(stream_of(c), c.residual), Component::activations_residual, c.gradient_enters);
@@ -277,6 +278,7 @@ Graph head_graph(const BlockContext& c) {
     case LossKind::upcast_full: g.output = full_loss(g, c, hidden); break;
     case LossKind::in_type_chunked: g.output = chunked_loss(g, c, hidden); break;
     case LossKind::kept_chunked: g.output = kept_loss(g, c, hidden); break;
+    case LossKind::vocab_parallel:
     case LossKind::fused_kernel: g.output = kernel_loss(g, c, hidden); break;
     case LossKind::fused_linear: g.output = fused_linear_loss(g, c, hidden); break;
     case LossKind::tiled: g.output = tiled_loss(g, c, hidden); break;

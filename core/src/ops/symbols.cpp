@@ -21,7 +21,8 @@ struct Fill {
     t[Symbol::kv] = a.kv_heads * a.head_dim;
     t[Symbol::v] = a.kv_heads * v_head;
     t[Symbol::av] = a.heads * v_head;
-    t[Symbol::qkv] = t[Symbol::q] + t[Symbol::kv] + t[Symbol::v];
+    const Dim gate = a.output_gate == OutputGate::doubled_query ? t[Symbol::q] : 0;
+    t[Symbol::qkv] = t[Symbol::q] + t[Symbol::kv] + t[Symbol::v] + gate;
     // Eager and SDPA kernels hold full rows; a window only masks them.
   }
   void operator()(const LatentAttention& a) const {
@@ -157,6 +158,18 @@ Dim chunk_of(const SymbolTable& t, const FrameworkSwitches& framework) {
   return saturating_multiply(t[Symbol::b], of_sequence);
 }
 
+// Rows between the tokens of a rank and its experts. With a capacity each expert has so many places, filled or not
+// (megatron/core/transformer/moe/moe_utils.py, get_capacity); else the busiest rank gets more than its share.
+void fill_expert_rows(SymbolTable& t) {
+  constexpr Dim kThousand = 1000;
+  t[Symbol::sp] = divide_up(t[Symbol::s], t.stream_ranks);
+  const Dim wanted = saturating_multiply(t[Symbol::sp], t[Symbol::t]);
+  const Dim places = divide_up(saturating_multiply(wanted, t.capacity), std::max<Dim>(t[Symbol::E], 1) * kThousand);
+  t[Symbol::sx] = t.capacity > 0 ? saturating_multiply(places, t[Symbol::E]) : wanted;
+  const Dim received = saturating_multiply(t[Symbol::sx], t.expert_tensor_ranks);
+  t[Symbol::sm] = t.capacity > 0 ? received : divide_up(saturating_multiply(received, t.imbalance), kThousand);
+}
+
 }  // namespace
 
 SymbolTable widths_for(const BlockContext& c, const LayerGroup* group) {
@@ -165,6 +178,10 @@ SymbolTable widths_for(const BlockContext& c, const LayerGroup* group) {
   t[Symbol::h] = c.model->hidden_size;
   t[Symbol::hp] = c.sequence_parallel ? divide_up(c.model->hidden_size, c.tensor_ranks) : c.model->hidden_size;
   t.sequence_ranks = c.sequence_ranks;
+  t.stream_ranks = c.sequence_parallel ? c.tensor_ranks : 1;
+  t.expert_tensor_ranks = c.expert_tensor_ranks;
+  t.imbalance = c.expert_imbalance;
+  t.capacity = c.expert_capacity;
   t[Symbol::V] = head_rows_of(*c.model);
   t[Symbol::r] = c.rank;
   if (group == nullptr) return t;
@@ -183,6 +200,7 @@ SymbolTable sized(SymbolTable t, const FrameworkSwitches& framework, BatchSize b
   t[Symbol::w] = t.window > 0 ? std::min(t.window, batch.sequence_length) : batch.sequence_length;
   t[Symbol::se] = t[Symbol::E] > 0 ? divide_up(saturating_multiply(tokens, t[Symbol::t]), t[Symbol::E]) : 0;
   t[Symbol::nc] = divide_up(tokens, t.chunk);
+  fill_expert_rows(t);
   return t;
 }
 

@@ -213,6 +213,7 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
     if (parameters_per_copy(g) <= n.persistent_size) n.persistent += parameters_of(g);
     count_fetch(n, g, experts);
     const std::int64_t tensors = saturating_multiply(g.copies, g.layers);
+    if (is_matrix(g)) n.matrices += parameters_of(g);
     if (quantized) count_quantizer(n, g, tensors);
     if (!outside && adapts(g, targets)) {
       const bool doubled = merges && shares_factors(g, groups);
@@ -233,6 +234,7 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
                     .count = trained_tensors});
   }
   n.attention_head = attention_head(model);
+  n.distinct_matrices = distinct_matrices(groups);
   for (const Params p : n.layers) n.largest_layer = std::max(n.largest_layer, p);
   count_copies(n, training, groups);
   return n;

@@ -1,0 +1,178 @@
+#include "modules.hpp"
+
+namespace vramplan::ops::megatron {
+namespace {
+
+constexpr Component kNorm = Component::activations_norm;
+
+Size row_statistic(const BlockContext& c, Size x, Symbol rows) {
+  // mean and deviation, or the deviation alone
+  const std::int32_t count = c.model->norm.type == NormType::layer ? 2 : 1;
+  return Size{{x.symbols[0], x.symbols[1], rows, Symbol::one}, count, ElementType::fp32};
+}
+
+// What a matrix product keeps of its input: the input, or its FP8 copy. Of a frozen matrix nothing.
+TensorId kept_input(Graph& g, const BlockContext& c, Size size, Component component) {
+  const ElementType type = c.framework.fp8 ? ElementType::fp8 : size.type;
+  return c.trains_base ? g.tensor(size.as(type), component, false) : kNoTensor;
+}
+
+// The input of a column-parallel matrix, gathered from the ranks that share its tokens: for the product in forward, and
+// again in backward for the weight's gradient, beside the input's gradient before that is scattered.
+struct Gathering {
+  Workspace forward, backward;
+};
+Gathering gathering(const BlockContext& c, const Linear& w, ElementType type) {
+  Gathering made{Workspace(Component::working_memory, {}), Workspace(Component::working_memory, {})};
+  if (!c.sequence_parallel) return made;
+  const Size whole = token_size(w.in, type);
+  const Size read = whole.as(c.framework.fp8 ? ElementType::fp8 : type);
+  made.forward.add(read);
+  made.backward.add(whole);
+  if (c.trains_base) made.backward.add(c.framework.fp8 ? read.times(2) : read);  // FP8: and its transpose
+  return made;
+}
+
+// FP8 copies of an output's gradient, along rows and columns.
+void add_quantized_gradient(const BlockContext& c, Size out, Workspace& backward) {
+  if (c.framework.fp8) backward.add(out.as(ElementType::fp8).times(2));
+}
+
+}  // namespace
+
+TensorId norm_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
+  const Size in = g.at(x).size;
+  Gathering gathered = gathering(c, w, in.type);
+  const Size size = token_size(w.out, in.type);
+  add_quantized_gradient(c, size, gathered.backward);
+  const TensorId out = g.tensor(size, w.component, g.at(x).requires_grad || c.trains_base);
+  const TensorId row = g.tensor(row_statistic(c, in, Symbol::one), kNorm, false);
+  const TensorId normed = kept_input(g, c, in, kNorm);
+  const OpTraits traits{
+      .saves = {x, row}, .forward = gathered.forward, .backward = gathered.backward, .flops = matrix_flops(g, w)};
+  if (normed == kNoTensor) {
+    g.run({x}, {out, row}, traits);
+  } else {
+    g.run({x}, {out, row, normed}, traits);
+    g.save(normed);
+  }
+  return out;
+}
+
+namespace {
+
+// A matrix alone. In FP8 it keeps a copy of its input, unless it was told to keep the input itself.
+TensorId matrix(Graph& g, const BlockContext& c, TensorId x, const Linear& w, Size out_size, OpTraits traits,
+                bool keeps_original) {
+  traits.flops = matrix_flops(g, w);
+  const TensorId out = g.tensor(out_size, w.component, g.at(x).requires_grad || c.trains_base);
+  if (!c.trains_base || !c.framework.fp8 || keeps_original) {
+    g.run({x}, {out}, traits);
+    if (c.trains_base) g.save(x);
+    return out;
+  }
+  const TensorId kept = kept_input(g, c, g.at(x).size, w.component);
+  g.run({x}, {out, kept}, traits);
+  g.save(kept);
+  return out;
+}
+
+}  // namespace
+
+TensorId column_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
+  Gathering gathered = gathering(c, w, g.at(x).size.type);
+  const Size size = token_size(w.out, g.at(x).size.type);
+  add_quantized_gradient(c, size, gathered.backward);
+  return matrix(g, c, x, w, size, {.forward = gathered.forward, .backward = gathered.backward}, false);
+}
+
+// The sum over the ranks is scattered; backward gathers its gradient. The output of attention is kept by attention
+// itself, so that in FP8 no copy of it is (megatron/core/transformer/attention.py, set_save_original_input).
+TensorId row_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
+  const Size whole = token_size(w.out, g.at(x).size.type);
+  OpTraits traits{.forward = Workspace(Component::working_memory, {}),
+                  .backward = Workspace(Component::working_memory, {})};
+  if (c.sequence_parallel) {
+    traits.forward.add(whole);
+    if (!c.framework.fp8) traits.backward.add(whole);
+  }
+  add_quantized_gradient(c, whole, traits.backward);
+  return matrix(g, c, x, w, shared_size(w.out, whole.type), traits, w.module == Module::o);
+}
+
+TensorId duplicated_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
+  Linear own = w;
+  own.tokens = Symbol::sp;
+  return matrix(g, c, x, own, shared_size(w.out, g.at(x).size.type), {}, false);
+}
+
+TensorId grouped_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
+  OpTraits traits{.backward = Workspace(Component::working_memory, {})};
+  const Size size = token_size(w.out, g.at(x).size.type, Symbol::one, w.tokens);
+  add_quantized_gradient(c, size, traits.backward);
+  return matrix(g, c, x, w, size, traits, false);
+}
+
+TensorId norm(Graph& g, const BlockContext& c, TensorId x, Symbol rows) {
+  const Size size = g.at(x).size;
+  const TensorId row = g.tensor(row_statistic(c, size, rows), kNorm, false);
+  const TensorId out = g.tensor(size, kNorm, g.at(x).requires_grad || c.trains_norms);
+  g.run({x}, {out, row}, {.saves = {x, row}});
+  return out;
+}
+
+// megatron/core/fusions/fused_bias_swiglu.py and its kin, compiled: one kernel each way.
+TensorId activation(Graph& g, TensorId wide, Size inner, Component component, TensorId weights) {
+  if (weights == kNoTensor) return g.apply({wide}, inner, component, {.saves = {wide}});
+  return g.apply({wide, weights}, inner, component, {.saves = {wide, weights}});
+}
+
+namespace {
+
+constexpr Component kAttention = Component::activations_attention;
+
+// cuDNN's kernel, as FlashAttention's, adds up dq in FP32; with fewer heads of keys it makes dk and dv for every head.
+Workspace attention_backward(const Graph& g, const Heads& in) {
+  const Size q = g.at(in.q).size;
+  Workspace workspace(Component::working_memory, {q.as(ElementType::fp32)});
+  if (in.grouped) workspace.add(q.times(2));
+  return workspace;
+}
+
+// All parts of keys and values pass by, each with an answer of its own until all are joined
+// (context_parallel.py, AttnFuncWithCPAndKVP2P: p2p_comm_buffers, out_per_step).
+Workspace ring_forward(const Graph& g, const BlockContext& c, const Heads& in) {
+  const auto further = static_cast<std::int32_t>(c.sequence_ranks - 1);
+  const Size out = token_size(in.out, g.at(in.q).size.type);
+  return {Component::working_memory,
+          {g.at(in.k).size.times(further), g.at(in.v).size.times(further), out.times(further)}};
+}
+
+}  // namespace
+
+TensorId core_attention(Graph& g, const BlockContext& c, Heads in) {
+  const bool exchanges = c.sequence_ranks > 1;
+  const bool all_to_all = exchanges && c.exchanges_heads;
+  const std::array<TensorId, 3> given{in.q, in.k, in.v};
+  if (exchanges) {  // other heads of more tokens; or own keys and values joined in one buffer
+    if (all_to_all) in.q = copy(g, in.q);
+    in.k = copy(g, in.k);
+    in.v = copy(g, in.v);
+  }
+  const Size size = token_size(in.out, g.at(in.q).size.type);
+  const bool needs_grad = g.at(in.q).requires_grad;
+  const TensorId out = g.tensor(size, kAttention, needs_grad);
+  const TensorId row =
+      g.tensor({{Symbol::b, Symbol::s, Symbol::a, Symbol::one}, 1, ElementType::fp32}, kAttention, false);
+  const Size flop_size{{Symbol::b, Symbol::s, Symbol::w, Symbol::q}, 4, ElementType::int8};
+  OpTraits traits{
+      .saves = {in.q, in.k, in.v, out, row}, .backward = attention_backward(g, in), .flops = g.polynomial(flop_size)};
+  if (exchanges && !all_to_all) traits.forward = ring_forward(g, c, in);
+  g.run({in.q, in.k, in.v}, {out, row}, traits);
+  // The kernel keeps the answer for its own heads; what goes on has been exchanged back.
+  const TensorId result = all_to_all ? copy(g, out) : out;
+  g.hold({given[0], given[1], given[2]});
+  return result;
+}
+
+}  // namespace vramplan::ops::megatron

@@ -1,0 +1,200 @@
+// Megatron-Core's layers and what stands beside them, against bytes worked out by hand from its sources.
+#include <doctest/doctest.h>
+
+#include "support/steps.hpp"
+#include "vramplan/step.hpp"
+
+using namespace vramplan;
+
+namespace {
+
+// Llama 3 70B: hidden, MLP, query and key widths, heads.
+constexpr std::int64_t kH = 8192, kF = 28672, kQ = 8192, kKv = 1024, kHeads = 64, kV = 128256;
+constexpr std::int64_t kTokens = 4096;
+
+struct Case {
+  std::string_view model = "meta-llama/Meta-Llama-3-70B";
+  LayoutChoice layout{};
+  TrainingChoice training{};
+  std::int64_t stage = 0;
+
+  Case() {
+    training.framework = FrameworkId::megatron;
+    training.method = Method::full;
+    training.precision = Precision::bf16_amp;
+    training.recompute = Recompute::none;
+    training.attention = AttentionKernel::flash;
+    training.cross_entropy = CrossEntropy::fused;
+    training.sequence_length = kTokens;
+    layout.zero = 1;
+  }
+  Case& tensor(std::int64_t ranks) {
+    layout.tp = ranks;
+    layout.sp = ranks > 1;
+    return *this;
+  }
+  [[nodiscard]] Step step() const {
+    PlanRequest request;
+    request.training = training;
+    request.layout = layout;
+    return Step(prepare(support::model_of(model), resolve_defaults(request).training, layout, Bytes(0), stage));
+  }
+  [[nodiscard]] std::int64_t kept() const {
+    const Step s = step();
+    return s.kept_per_layer(s.stacks().front()).value;
+  }
+};
+
+Case selective(std::vector<RecomputeModule> modules) {
+  Case c;
+  c.tensor(2);
+  c.training.recompute = Recompute::selective;
+  c.training.recompute_modules = std::move(modules);
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("a layer keeps two streams, two normed ones, q, k, v, the answer of attention, and the MLP's inner tensors") {
+  // Streams and normed streams are shared by the ranks token by token, the rest width by width; a deviation for each
+  // norm and a log-sum-exp for each head in FP32.
+  const auto expected = [](std::int64_t tp) {
+    return kTokens * (2 * (4 * kH + 2 * kQ + 2 * kKv + 3 * kF) + 2 * 4 + 4 * kHeads) / tp;
+  };
+  CHECK(Case().kept() == expected(1));
+  CHECK(Case().tensor(2).kept() == expected(2));
+  CHECK(Case().tensor(8).kept() == expected(8));
+}
+
+TEST_CASE("without sequence parallelism every rank keeps the whole streams") {
+  Case c;
+  c.layout.tp = 2;
+  CHECK(c.kept() == kTokens * (2 * 4 * kH + 2 * 4 + (2 * (2 * kQ + 2 * kKv + 3 * kF) + 4 * kHeads) / 2));
+}
+
+TEST_CASE("ranks of context parallelism that exchange heads keep attention's own answer beside the one that goes on") {
+  Case ring;
+  ring.layout.cp = 4;
+  ring.layout.cp_exchange = ContextExchange::ring;
+  Case exchange = ring;
+  exchange.layout.cp_exchange = ContextExchange::all_to_all;
+  CHECK(exchange.kept() - ring.kept() == kTokens / 4 * 2 * kQ);
+  Case open = ring;
+  open.layout.cp_exchange.reset();
+  CHECK(open.kept() == exchange.kept());
+  open.layout.cp = 16;  // more than there are key heads
+  ring.layout.cp = 16;
+  CHECK(open.kept() == ring.kept());
+}
+
+TEST_CASE("modules that are computed again keep what goes in and what others keep of what comes out") {
+  const std::int64_t all = Case().tensor(2).kept();
+  // Attention's answer is kept by the projection behind it.
+  CHECK(all - selective({RecomputeModule::core_attn}).kept() == kTokens * 4 * kHeads / 2);
+  CHECK(all - selective({RecomputeModule::mlp}).kept() == kTokens * (2 * (kH + 3 * kF) + 4) / 2);
+  // Its norm is one function with the matrix behind it.
+  CHECK(selective({RecomputeModule::layernorm}).kept() == all);
+  CHECK(selective({}).kept() == selective({RecomputeModule::core_attn}).kept());
+}
+
+TEST_CASE("what is computed again is there while its backward runs") {
+  const Step none = Case().tensor(2).step();
+  const Step mlp = selective({RecomputeModule::mlp}).step();
+  const Event last{EventKind::backward_block, 79};
+  // 79 layers keep less; the one that runs has everything.
+  CHECK(none.live(last).value - mlp.live(last).value == 79 * (kTokens * (2 * (kH + 3 * kF) + 4) / 2));
+}
+
+TEST_CASE("a full checkpoint keeps a rank's part of the stream") {
+  Case c;
+  c.tensor(4);
+  c.training.recompute = Recompute::full;
+  CHECK(c.kept() == kTokens * 2 * kH / 4);
+}
+
+TEST_CASE("gradients stand in FP32, and one dummy for each shape of a matrix") {
+  Case c;
+  c.tensor(2);
+  const Step step = c.step();
+  const std::int64_t rows = kV / 2;  // 128,256 is a multiple of 2 x 128
+  const std::int64_t matrices = (kH * (kQ + 2 * kKv) + kQ * kH + 3 * kH * kF) / 2;
+  const std::int64_t parameters = 80 * (matrices + 2 * kH) + 2 * rows * kH + kH;
+  CHECK(support::held(step, Component::gradients, EventKind::steady) == 4 * parameters);
+  CHECK(support::held(step, Component::weights, EventKind::steady) == 2 * parameters);
+  const std::int64_t dummies = 2 * (matrices + rows * kH);
+  const std::int64_t angles = 4 * kTokens * 128;
+  const std::int64_t ids = 3 * 8 * kTokens;
+  CHECK(support::held(step, Component::buffers, EventKind::steady) == dummies + angles + ids);
+}
+
+TEST_CASE("rows of the vocabulary are padded to a multiple of 128 on each rank") {
+  Case c;
+  c.tensor(8);
+  const std::int64_t rows = 126 * 128;  // 128,256 / 8 = 16,032 = 125.25 x 128
+  const std::int64_t logits = support::held(c.step(), Component::logits, EventKind::backward_head);
+  // TransformerEngine's loss writes the gradient over the logits; the loss itself is one number.
+  CHECK(logits / (2 * rows) == kTokens);
+}
+
+TEST_CASE("Megatron's own loss keeps FP32 probabilities and makes a 16-bit gradient of them") {
+  Case c;
+  const std::int64_t fused = c.step().live({EventKind::backward_head}).value;
+  c.training.cross_entropy = CrossEntropy::full_logits;
+  const std::int64_t own = c.step().live({EventKind::backward_head}).value;
+  const std::int64_t row = kV * kTokens;
+  // Fused: the logits and the gradient of the head's input. Own: probabilities and their gradient in 16 bits.
+  CHECK(own - fused == 4 * row + 2 * row - 2 * row - 2 * kH * kTokens);
+}
+
+TEST_CASE("optimizer states are shared over data and context parallelism, those of experts over their own ranks") {
+  Case c;
+  c.model = "mistralai/Mixtral-8x7B-v0.1";
+  c.layout.dp = 8;
+  c.layout.ep = 4;
+  const Step step = c.step();
+  const std::int64_t experts = 32 * 2 * 3LL * 4096 * 14336;  // two of eight on this rank
+  const std::int64_t rest =
+      32 * (2LL * 4096 * 4096 + 2LL * 1024 * 4096 + 8 * 4096 + 2 * 4096) + 2 * 32000LL * 4096 + 4096;
+  CHECK(support::held(step, Component::master_weights, EventKind::steady) == 4 * rest / 8 + 4 * experts / 2);
+  CHECK(support::held(step, Component::optimizer_states, EventKind::steady) == 8 * rest / 8 + 8 * experts / 2);
+}
+
+TEST_CASE("experts keep their rows, what their first matrix makes and what the second one takes") {
+  Case c;
+  c.model = "mistralai/Mixtral-8x7B-v0.1";
+  c.layout.dp = 8;
+  c.layout.ep = 8;
+  constexpr std::int64_t h = 4096, q = 4096, kv = 1024, f = 14336, heads = 32, experts = 8, chosen = 2;
+  const std::int64_t attention = 2 * (2 * h + 2 * q + 2 * kv) + 4 + 4 * heads;
+  const std::int64_t norm = 2 * 2 * h + 4;
+  // Two sets of probabilities, the chosen ones, and the map of permutation less its one number a token.
+  const std::int64_t router = 2 * 4 * experts + 8 * chosen + 2 * 4 * experts;
+  const std::int64_t rows = chosen * (2 * (h + 3 * f) + 4);
+  CHECK(c.kept() == kTokens * (attention + norm + router + rows));
+
+  Case padded = c;
+  padded.training.moe.capacity_factor = 1.5;
+  CHECK(padded.kept() - c.kept() == kTokens * rows / 2);
+  Case uneven = c;
+  uneven.training.moe.imbalance = 1.25;
+  CHECK(uneven.kept() - c.kept() == kTokens * rows / 4);
+
+  Case again = c;
+  again.training.recompute = Recompute::selective;
+  again.training.recompute_modules = {RecomputeModule::moe_act};
+  CHECK(c.kept() - again.kept() == kTokens * chosen * 2 * f);
+  again.training.recompute_modules = {RecomputeModule::layernorm};
+  CHECK(c.kept() - again.kept() == kTokens * (2 * h));
+}
+
+TEST_CASE("a pipeline that nobody says how to feed is full") {
+  Case c;
+  c.layout.pp = 4;
+  const Step step = c.step();
+  CHECK(step.run().accumulation_steps == 4);
+  const Event last{EventKind::backward_block, 19};
+  c.training.global_batch = 1;
+  const std::int64_t alone = c.step().live(last).value;
+  // Three more micro-batches wait, of twenty layers each, and of the embedding nothing.
+  CHECK(step.live(last).value - alone == 3 * 20 * Case().kept());
+}
