@@ -1262,93 +1262,97 @@ Bytes Step::left_in_cache() const {
   Bytes most;
   for (const LayerStack& stack : stacks_) most = std::max(most, stack.block.left_in_cache);
   return checkpoints() ? most : Bytes{};
-  Event Step::highest_of(bool forward) const {
-    Event best{forward ? EventKind::forward_embedding : EventKind::backward_head};
-    Bytes most = live(best);
-    visit_candidates([&](Event event) {
-      if (forward ? !is_forward(event.kind) : !is_backward(event.kind)) return;
-      const Bytes bytes = live(event);
-      if (bytes > most) best = event, most = bytes;
-    });
-    return best;
-  }
+}
 
-  Step::Highest Step::highest() const {
-    Highest best{{EventKind::steady}, live({EventKind::steady}), {}};
-    Bytes at_head;
-    visit_candidates([&](Event event) {
-      const Bytes bytes = live(event);
-      if (event.kind == EventKind::forward_head || event.kind == EventKind::backward_head) {
-        at_head = std::max(at_head, bytes);
-      }
-      if (bytes > best.bytes) best = {event, bytes, {}};
-    });
-    best.held = std::max(best.bytes, at_head + left_in_cache());
-    return best;
-  }
+Event Step::highest_of(bool forward) const {
+  Event best{forward ? EventKind::forward_embedding : EventKind::backward_head};
+  Bytes most = live(best);
+  visit_candidates([&](Event event) {
+    if (forward ? !is_forward(event.kind) : !is_backward(event.kind)) return;
+    const Bytes bytes = live(event);
+    if (bytes > most) best = event, most = bytes;
+  });
+  return best;
+}
 
-  bool Step::uses_side_streams() const { return run_.sharding.engine == Engine::fsdp2 && run_.sharding.gathers; }
-
-  bool Step::ends_are_units() const {
-    return uses_side_streams() && run_.framework.ends_are_units && !run_.model->tie_word_embeddings;
-  }
-
-  // What the embedding has of the parameters outside the layers.
-  Params Step::embedding_unit() const {
-    if (!run_.stage.first) return Params(0);
-    return std::min(run_.inventory.outside_layers,
-                    Params(saturating_multiply(run_.model->vocab_size, run_.model->hidden_size)));
-  }
-
-  // The buffer of a unit lives until the next unit has been copied out of its own (wait_for_unshard): two at a time, of
-  // neighbours. The gradients of the whole rank lie on the other stream in the end (foreach_reduce).
-  Step::SidePools Step::side_pools() const {
-    if (!uses_side_streams()) return {};
-    std::int64_t layer = 0;
-    for (const LayerStack& stack : stacks_) layer = std::max(layer, unit_of(stack.parameters).value);
-    const std::int64_t bytes = bytes_per_element(run_.types.compute);
-    const Params outside = run_.inventory.outside_layers;
-    const Params end = ends_are_units() ? std::max(embedding_unit(), outside - embedding_unit()) : outside;
-    const Bytes unit = Bytes(is_quantized(run_.types.base) ? 1 : bytes) * layer;
-    const Bytes neighbour = std::max(Bytes(bytes) * end.value, layers_ > 1 ? unit : Bytes{});
-    const bool on_side = !run_.sharding.defers_reduction && !updates_in_backward(run_.training.optimizer);
-    return {unit + neighbour, on_side ? gradients_bytes_ : Bytes{}};
-  }
-
-  // In the place of logits that the caller has given up before backward, what backward makes in a wider type does not
-  // fit.
-  Bytes Step::logits_hole(Event event) const {
-    if (!run_.framework.leaves_logits_hole || event.kind != EventKind::backward_head) return {};
-    const Bytes token = Bytes(bytes_per_element(run_.types.compute)) * head_rows_of(*run_.model);
-    return token * batch().micro_batch * tokens();
-  }
-
-  Bytes Step::highest_on_main_stream() const {
-    Bytes most;
-    const auto consider = [&](Event event) {
-      MainStreamSink sink;
-      describe(event, sink);
-      most = std::max(most, sink.bytes + logits_hole(event));
-    };
-    consider({EventKind::steady});
-    visit_candidates(consider);
-    return most;
-    // By the first step of the optimizer.
-    Bytes Step::states_made() const {
-      Bytes made = states_bytes_ - master_weights_bytes_;
-      for (const Step& value : value_model_) made += value.states_made();
-      return made;
+Step::Highest Step::highest() const {
+  Highest best{{EventKind::steady}, live({EventKind::steady}), {}};
+  Bytes at_head;
+  visit_candidates([&](Event event) {
+    const Bytes bytes = live(event);
+    if (event.kind == EventKind::forward_head || event.kind == EventKind::backward_head) {
+      at_head = std::max(at_head, bytes);
     }
+    if (bytes > best.bytes) best = {event, bytes, {}};
+  });
+  best.held = std::max(best.bytes, at_head + left_in_cache());
+  return best;
+}
 
-    // Updates in backward make states while backward goes on: its end is as high as in later steps.
-    Bytes Step::highest_of_first_step() const {
-      const bool states_come_last = !updates_in_backward(run_.training.optimizer);
-      Bytes most = live({EventKind::steady});
-      visit_candidates([&](Event event) {
-        const bool without = states_come_last && event.kind != EventKind::optimizer_step;
-        most = std::max(most, without ? live(event) - states_made() : live(event));
-      });
-      return most;
-    }
+bool Step::uses_side_streams() const { return run_.sharding.engine == Engine::fsdp2 && run_.sharding.gathers; }
 
-  }  // namespace vramplan
+bool Step::ends_are_units() const {
+  return uses_side_streams() && run_.framework.ends_are_units && !run_.model->tie_word_embeddings;
+}
+
+// What the embedding has of the parameters outside the layers.
+Params Step::embedding_unit() const {
+  if (!run_.stage.first) return Params(0);
+  return std::min(run_.inventory.outside_layers,
+                  Params(saturating_multiply(run_.model->vocab_size, run_.model->hidden_size)));
+}
+
+// The buffer of a unit lives until the next unit has been copied out of its own (wait_for_unshard): two at a time, of
+// neighbours. The gradients of the whole rank lie on the other stream in the end (foreach_reduce).
+Step::SidePools Step::side_pools() const {
+  if (!uses_side_streams()) return {};
+  std::int64_t layer = 0;
+  for (const LayerStack& stack : stacks_) layer = std::max(layer, unit_of(stack.parameters).value);
+  const std::int64_t bytes = bytes_per_element(run_.types.compute);
+  const Params outside = run_.inventory.outside_layers;
+  const Params end = ends_are_units() ? std::max(embedding_unit(), outside - embedding_unit()) : outside;
+  const Bytes unit = Bytes(is_quantized(run_.types.base) ? 1 : bytes) * layer;
+  const Bytes neighbour = std::max(Bytes(bytes) * end.value, layers_ > 1 ? unit : Bytes{});
+  const bool on_side = !run_.sharding.defers_reduction && !updates_in_backward(run_.training.optimizer);
+  return {unit + neighbour, on_side ? gradients_bytes_ : Bytes{}};
+}
+
+// In the place of logits that the caller has given up before backward, what backward makes in a wider type does not
+// fit.
+Bytes Step::logits_hole(Event event) const {
+  if (!run_.framework.leaves_logits_hole || event.kind != EventKind::backward_head) return {};
+  const Bytes token = Bytes(bytes_per_element(run_.types.compute)) * head_rows_of(*run_.model);
+  return token * batch().micro_batch * tokens();
+}
+
+Bytes Step::highest_on_main_stream() const {
+  Bytes most;
+  const auto consider = [&](Event event) {
+    MainStreamSink sink;
+    describe(event, sink);
+    most = std::max(most, sink.bytes + logits_hole(event));
+  };
+  consider({EventKind::steady});
+  visit_candidates(consider);
+  return most;
+}
+
+// By the first step of the optimizer.
+Bytes Step::states_made() const {
+  Bytes made = states_bytes_ - master_weights_bytes_;
+  for (const Step& value : value_model_) made += value.states_made();
+  return made;
+}
+
+// Updates in backward make states while backward goes on: its end is as high as in later steps.
+Bytes Step::highest_of_first_step() const {
+  const bool states_come_last = !updates_in_backward(run_.training.optimizer);
+  Bytes most = live({EventKind::steady});
+  visit_candidates([&](Event event) {
+    const bool without = states_come_last && event.kind != EventKind::optimizer_step;
+    most = std::max(most, without ? live(event) - states_made() : live(event));
+  });
+  return most;
+}
+
+}  // namespace vramplan

@@ -144,9 +144,9 @@ class Step {
   struct Highest {
     Event event;
     Bytes bytes;
-    // What the caching allocator holds at least. It splits a segment for smaller tensors but never joins two: those that
-    // the forward pass of checkpointed blocks filled with tensors that are gone stay beside the logits, which are larger
-    // (c10/cuda/CUDACachingAllocator.cpp). In backward, blocks find room in what the logits have left.
+    // What the caching allocator holds at least. It splits a segment for smaller tensors but never joins two: those
+    // that the forward pass of checkpointed blocks filled with tensors that are gone stay beside the logits, which are
+    // larger (c10/cuda/CUDACachingAllocator.cpp). In backward, blocks find room in what the logits have left.
     Bytes held;
   };
   [[nodiscard]] Highest highest() const;

@@ -11,8 +11,7 @@ FrameworkSwitches switches_for(const TrainingChoice& training, const Sharding& s
     case FrameworkId::megatron: return megatron_switches(training);
     case FrameworkId::liger: return liger_switches(training, sharding);
     case FrameworkId::unsloth: return unsloth_switches(training);
-    // Frameworks that are not modelled are refused before (request.cpp).
-    case FrameworkId::transformers:
+    case FrameworkId::transformers: return transformers_switches(training, sharding);
   }
   return {};
 }

@@ -24,7 +24,8 @@ bool has_base(const Run& run) {
 }
 
 bool keeps_one_type(const Run& run) {
-  const bool one = run.adapters() || run.deepspeed() || run.fsdp() || run.training().attention == AttentionKernel::flash;
+  const bool one =
+      run.adapters() || run.deepspeed() || run.fsdp() || run.training().attention == AttentionKernel::flash;
   return one || run.training().precision == Precision::fp32;
 }
 

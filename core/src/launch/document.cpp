@@ -131,8 +131,10 @@ Words arguments(const Settings& settings) {
     } else {
       const auto* name = std::get_if<std::string>(&s.value);
       const auto* place = std::get_if<Placeholder>(&s.value);
-      out.push_back(key + " " + (name != nullptr ? *name : place != nullptr ? place->name
-                                                             : std::visit(JsonValue{0}, s.value)));
+      out.push_back(key + " " +
+                    (name != nullptr    ? *name
+                     : place != nullptr ? place->name
+                                        : std::visit(JsonValue{0}, s.value)));
     }
   }
   return out;

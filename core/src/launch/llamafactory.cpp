@@ -151,7 +151,6 @@ Settings settings_of(const Run& run) {
   return out;
 }
 
-
 std::vector<LaunchText> write(const Run& run) {
   std::vector<LaunchText> out;
   out.push_back(text(LaunchId::llamafactory, "llamafactory.yaml", LaunchFormat::yaml, yaml(settings_of(run))));

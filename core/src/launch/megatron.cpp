@@ -174,7 +174,8 @@ void add_layout(const LayoutChoice& l, Settings& out) {
 
 void add_training(const Run& run, Settings& out) {
   const TrainingChoice& t = run.training();
-  const std::int64_t sequences = saturating_multiply(t.micro_batch, saturating_multiply(run.layout.dp, run.accumulation));
+  const std::int64_t sequences =
+      saturating_multiply(t.micro_batch, saturating_multiply(run.layout.dp, run.accumulation));
   out.push_back({"seq-length", t.sequence_length});
   out.push_back({"micro-batch-size", t.micro_batch});
   out.push_back({"global-batch-size", sequences});

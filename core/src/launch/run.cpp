@@ -17,7 +17,8 @@ std::string slurm_head(const Run& run) {
 std::optional<std::int64_t> steps_of(const Run& run) {
   if (!run.training().tokens) return std::nullopt;
   const TrainingChoice& t = run.training();
-  const std::int64_t sequences = saturating_multiply(saturating_multiply(t.micro_batch, run.layout.dp), run.accumulation);
+  const std::int64_t sequences =
+      saturating_multiply(saturating_multiply(t.micro_batch, run.layout.dp), run.accumulation);
   return divide_up(static_cast<std::int64_t>(*t.tokens), saturating_multiply(sequences, t.sequence_length));
 }
 

@@ -13,16 +13,11 @@ struct Entry {
 };
 // All of them take the loss over chunks. Those that only come with float8 or other converters are not here.
 constexpr Entry kRegistry[] = {
-    {"meta-llama/Llama-3.1-8B", "llama3", "llama3_8b"},
-    {"meta-llama/Llama-3.1-70B", "llama3", "llama3_70b"},
-    {"Qwen/Qwen3-0.6B", "qwen3", "qwen3_0_6b"},
-    {"Qwen/Qwen3-1.7B", "qwen3", "qwen3_1_7b"},
-    {"Qwen/Qwen3-14B", "qwen3", "qwen3_14b"},
-    {"Qwen/Qwen3-32B", "qwen3", "qwen3_32b"},
-    {"Qwen/Qwen3-30B-A3B", "qwen3", "qwen3_30b_a3b"},
-    {"openai/gpt-oss-20b", "gpt_oss", "gpt_oss_20b"},
-    {"openai/gpt-oss-120b", "gpt_oss", "gpt_oss_120b"},
-    {"deepseek-ai/DeepSeek-V3", "deepseek_v3", "deepseek_v3_671b"},
+    {"meta-llama/Llama-3.1-8B", "llama3", "llama3_8b"}, {"meta-llama/Llama-3.1-70B", "llama3", "llama3_70b"},
+    {"Qwen/Qwen3-0.6B", "qwen3", "qwen3_0_6b"},         {"Qwen/Qwen3-1.7B", "qwen3", "qwen3_1_7b"},
+    {"Qwen/Qwen3-14B", "qwen3", "qwen3_14b"},           {"Qwen/Qwen3-32B", "qwen3", "qwen3_32b"},
+    {"Qwen/Qwen3-30B-A3B", "qwen3", "qwen3_30b_a3b"},   {"openai/gpt-oss-20b", "gpt_oss", "gpt_oss_20b"},
+    {"openai/gpt-oss-120b", "gpt_oss", "gpt_oss_120b"}, {"deepseek-ai/DeepSeek-V3", "deepseek_v3", "deepseek_v3_671b"},
 };
 
 const Entry* entry_of(const Run& run) {
@@ -84,11 +79,13 @@ void add_layout(const Run& run, Settings& out) {
   if (sharded) {
     const bool always = l.reshard.value_or(l.zero == 3);
     const bool left_open = !l.reshard && l.zero == 3;
-    out.push_back({"parallelism.fsdp_reshard_after_forward",
-                   std::string(left_open ? "default" : always ? "always" : "never")});
+    out.push_back({"parallelism.fsdp_reshard_after_forward", std::string(left_open ? "default"
+                                                                         : always  ? "always"
+                                                                                   : "never")});
   }
   out.push_back({"parallelism.tensor_parallel_degree", l.tp});
-  if (l.tp > 1) out.push_back({l.sp ? "parallelism.enable_sequence_parallel" : "parallelism.no-enable-sequence-parallel", true});
+  if (l.tp > 1)
+    out.push_back({l.sp ? "parallelism.enable_sequence_parallel" : "parallelism.no-enable-sequence-parallel", true});
   out.push_back({"parallelism.pipeline_parallel_degree", l.pp});
   if (l.pp > 1) {
     out.push_back({"parallelism.pipeline_parallel_schedule", std::string(l.vpp > 1 ? "Interleaved1F1B" : "1F1B")});

@@ -57,8 +57,8 @@ constexpr Builder kBuilders[] = {
 };
 
 const Builder* builder_of(const Run& run) {
-  const auto* found = std::find_if(std::begin(kBuilders), std::end(kBuilders),
-                                   [&](const Builder& b) { return b.model == run.model; });
+  const auto* found =
+      std::find_if(std::begin(kBuilders), std::end(kBuilders), [&](const Builder& b) { return b.model == run.model; });
   return found == std::end(kBuilders) ? nullptr : found;
 }
 
@@ -88,8 +88,8 @@ Targets targets_of(const Run& run) {
   out.mlp = all || has_target(wanted, "gate");
   out.output = has_target(wanted, "head");
   const std::size_t expressed = out.attention.size() + (out.mlp ? 3U : 0U) + (out.output ? 1U : 0U);
-  const bool whole_mlp = has_target(wanted, "gate") == has_target(wanted, "up") &&
-                         has_target(wanted, "up") == has_target(wanted, "down");
+  const bool whole_mlp =
+      has_target(wanted, "gate") == has_target(wanted, "up") && has_target(wanted, "up") == has_target(wanted, "down");
   out.known = all || (whole_mlp && expressed == wanted.size());
   return out;
 }
@@ -164,12 +164,9 @@ Settings tokenizer_settings(const Run& run, const Family& family) {
 }
 
 Settings checkpointer_settings(const Family& family) {
-  return {component("training.FullModelHFCheckpointer"),
-          {"checkpoint_dir", in_model_folder("")},
-          {"checkpoint_files", Words{"CHECKPOINT_FILES"}},
-          {"recipe_checkpoint", nullptr},
-          {"output_dir", std::string("${output_dir}")},
-          {"model_type", std::string(family.checkpoint)}};
+  return {component("training.FullModelHFCheckpointer"),   {"checkpoint_dir", in_model_folder("")},
+          {"checkpoint_files", Words{"CHECKPOINT_FILES"}}, {"recipe_checkpoint", nullptr},
+          {"output_dir", std::string("${output_dir}")},    {"model_type", std::string(family.checkpoint)}};
 }
 
 Settings dataset_settings(const TrainingChoice& t) {
@@ -181,7 +178,8 @@ Settings dataset_settings(const TrainingChoice& t) {
 
 std::string optimizer_class(const OptimizerChoice& o) {
   if (o.name == OptimizerName::sgd) return "torch.optim.SGD";
-  if (o.states == StateFormat::int8) return o.paged ? "bitsandbytes.optim.PagedAdamW8bit" : "bitsandbytes.optim.AdamW8bit";
+  if (o.states == StateFormat::int8)
+    return o.paged ? "bitsandbytes.optim.PagedAdamW8bit" : "bitsandbytes.optim.AdamW8bit";
   return o.paged ? "bitsandbytes.optim.PagedAdamW" : "torch.optim.AdamW";
 }
 
@@ -247,8 +245,8 @@ std::string recipe_of(const Run& run) {
 }
 
 std::vector<LaunchText> write(const Run& run) {
-  std::vector<LaunchText> out = {text(LaunchId::torchtune, "torchtune.yaml", LaunchFormat::yaml,
-                                      yaml(settings_of(run, *builder_of(run))))};
+  std::vector<LaunchText> out = {
+      text(LaunchId::torchtune, "torchtune.yaml", LaunchFormat::yaml, yaml(settings_of(run, *builder_of(run))))};
   Words words = {"tune run"};
   if (run.gpus > 1) {
     const Words nodes = torchrun(run);

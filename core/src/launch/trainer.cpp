@@ -41,19 +41,15 @@ struct ModuleName {
   std::string_view module, name;
 };
 // Module names of Llama's family in Transformers (modeling_llama.py, modeling_phi3.py, modeling_deepseek_v3.py).
-constexpr ModuleName kLlamaNames[] = {
-    {"q", "q_proj"},          {"k", "k_proj"},
-    {"v", "v_proj"},          {"o", "o_proj"},
-    {"gate", "gate_proj"},    {"up", "up_proj"},
-    {"down", "down_proj"},    {"qkv", "qkv_proj"},
-    {"gate_up", "gate_up_proj"}, {"q_a", "q_a_proj"},
-    {"q_b", "q_b_proj"},      {"kv_a", "kv_a_proj_with_mqa"},
-    {"kv_b", "kv_b_proj"},    {"head", "lm_head"},
-    {"embedding", "embed_tokens"}};
+constexpr ModuleName kLlamaNames[] = {{"q", "q_proj"},       {"k", "k_proj"},       {"v", "v_proj"},
+                                      {"o", "o_proj"},       {"gate", "gate_proj"}, {"up", "up_proj"},
+                                      {"down", "down_proj"}, {"qkv", "qkv_proj"},   {"gate_up", "gate_up_proj"},
+                                      {"q_a", "q_a_proj"},   {"q_b", "q_b_proj"},   {"kv_a", "kv_a_proj_with_mqa"},
+                                      {"kv_b", "kv_b_proj"}, {"head", "lm_head"},   {"embedding", "embed_tokens"}};
 constexpr std::array<std::string_view, 24> kLlamaFamily = {
-    "llama",       "mistral",  "mixtral",  "qwen2",   "qwen2_moe", "qwen3",    "qwen3_moe",   "gemma",
-    "gemma2",      "gemma3",   "gemma3_text", "olmo", "olmo2",     "olmo3",    "olmoe",       "phi3",
-    "granite",     "smollm3",  "cohere",   "cohere2", "stablelm",  "seed_oss", "deepseek_v2", "deepseek_v3"};
+    "llama",   "mistral", "mixtral",     "qwen2",   "qwen2_moe", "qwen3",    "qwen3_moe",   "gemma",
+    "gemma2",  "gemma3",  "gemma3_text", "olmo",    "olmo2",     "olmo3",    "olmoe",       "phi3",
+    "granite", "smollm3", "cohere",      "cohere2", "stablelm",  "seed_oss", "deepseek_v2", "deepseek_v3"};
 
 bool is_llama_like(const Run& run) {
   return std::find(kLlamaFamily.begin(), kLlamaFamily.end(), run.model_type) != kLlamaFamily.end();
@@ -256,8 +252,8 @@ Words accelerate_launch(const Run& run) {
   Words out = {"accelerate launch"};
   if (needs_accelerate(run)) out.emplace_back("--config_file accelerate.yaml");
   if (run.nodes > 1) {
-    out.insert(out.end(), {"--machine_rank \"$SLURM_NODEID\"", "--main_process_ip \"$MAIN_NODE\"",
-                           "--main_process_port 29500"});
+    out.insert(out.end(),
+               {"--machine_rank \"$SLURM_NODEID\"", "--main_process_ip \"$MAIN_NODE\"", "--main_process_port 29500"});
   }
   return out;
 }

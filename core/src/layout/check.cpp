@@ -46,9 +46,7 @@ LayoutChoice with(LayoutChoice layout, std::int64_t LayoutChoice::*field, std::i
 bool widths_divide(const ModelArchitecture& m, const LayoutChoice& layout) {
   const MlpSharedBy evenly{layout.tp, expert_tensor_ranks(layout)};
   return std::all_of(m.groups.begin(), m.groups.end(), [&](const LayerGroup& g) {
-    return std::all_of(g.mlps.begin(), g.mlps.end(), [&](const Mlp& mlp) {
-      return std::visit(evenly, mlp);
-    });
+    return std::all_of(g.mlps.begin(), g.mlps.end(), [&](const Mlp& mlp) { return std::visit(evenly, mlp); });
   });
 }
 // All experts of a layer, of each kind of layer, are dealt out evenly.
