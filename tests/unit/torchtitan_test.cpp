@@ -185,7 +185,8 @@ TEST_CASE("a run that shards nothing has one pool") {
 TEST_CASE("torchtitan: tensor parallelism shares the tokens too, and compiling takes the loss along") {
   PlanRequest request;
   request.training = training({.compile = true});
-  request.layout = LayoutChoice{.tp = 2};
+  request.layout = LayoutChoice{};
+  request.layout->tp = 2;
   const PlanRequest resolved = resolve_defaults(request);
   CHECK(resolved.layout->sp);
   CHECK(resolved.training.cross_entropy == CrossEntropy::fused);
