@@ -281,6 +281,8 @@ OrderedJson training(const TrainingChoice& t) {
             {"master_weights", t.optimizer.master_weights},
             {"rank", or_null(t.optimizer.rank)}}},
           {"ema", t.ema},
+          {"fp8_parameters", t.fp8_parameters},
+          {"fp32_gradients", or_null(t.fp32_gradients)},
           {"lora", lora(t.lora)},
           {"sequence_length", t.sequence_length},
           {"micro_batch", t.micro_batch},

@@ -288,6 +288,8 @@ void read_switches(ObjectReader& reader, TrainingChoice& training) {
   reader.boolean("kbit_upcast", training.kbit_upcast);
   reader.boolean("compile", training.compile);
   reader.boolean("ema", training.ema);
+  reader.boolean("fp8_parameters", training.fp8_parameters);
+  reader.boolean("fp32_gradients", training.fp32_gradients);
 }
 
 TrainingChoice read_training(const Json& value, const std::string& pointer, Problems& problems) {

@@ -93,6 +93,18 @@ Choice recurrence(const TrainingChoice& t) {
   }
 }
 
+// Both are Megatron's (--fp8-param-gather, accumulate_allreduce_grads_in_fp32).
+Choice fp8_parameters(const TrainingChoice& t) {
+  Choice choice = only_off("/training/fp8_parameters", t.fp8_parameters);
+  if (t.framework == FrameworkId::megatron) choice.supported = true;
+  return choice;
+}
+Choice fp32_gradients(const TrainingChoice& t) {
+  const bool given = t.fp32_gradients.has_value();
+  return {"/training/fp32_gradients", std::string(t.fp32_gradients.value_or(false) ? "true" : "false"),
+          !given || t.framework == FrameworkId::megatron};
+}
+
 // TransformerEngine runs cuDNN's kernel or FlashAttention, which keep the same.
 Choice attention(const TrainingChoice& t) {
   using enum AttentionKernel;
@@ -249,6 +261,8 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
       optimizer_name(t),
       optimizer_states(t),
       in_backward(t),
+      fp8_parameters(t),
+      fp32_gradients(t),
       recompute(t),
       attention(t),
       cross_entropy(t),
@@ -410,6 +424,11 @@ void check_badam(const PlanRequest& request, Problems& problems) {
 void check_rank(const TrainingChoice& t, Problems& problems) {
   check_inconsistent(t.optimizer.rank && !is_low_rank(optimizer_of(t)), "/training/optimizer/rank", "optimizer.rank",
                      "optimizer.name", problems);
+}
+
+void check_fp8_parameters(const TrainingChoice& t, Problems& problems) {
+  check_inconsistent(t.fp8_parameters && t.precision != Precision::fp8, "/training/fp8_parameters", "fp8_parameters",
+                     "precision", problems);
 }
 
 void check_recompute_modules(const TrainingChoice& t, Problems& problems) {
@@ -640,6 +659,7 @@ Problems check_request(const PlanRequest& request) {
   check_rank(request.training, problems);
   check_badam(request, problems);
   check_recompute_modules(request.training, problems);
+  check_fp8_parameters(request.training, problems);
   return problems;
 }
 
@@ -660,6 +680,7 @@ PlanRequest resolve_defaults(PlanRequest request) {
   if (!t.optimizer.states) t.optimizer.states = default_states(t, *t.base_weights);
   if (!t.lora.dropout) t.lora.dropout = default_dropout(t.framework);
   if (!t.cross_entropy) t.cross_entropy = is_fused(t) ? CrossEntropy::fused : CrossEntropy::full_logits;
+  if (t.framework == FrameworkId::megatron && !t.fp32_gradients) t.fp32_gradients = true;
   // transformer_config.py: recompute_modules defaults to core_attn.
   if (t.framework == FrameworkId::megatron && t.recompute == Recompute::selective && t.recompute_modules.empty()) {
     t.recompute_modules = {RecomputeModule::core_attn};

@@ -374,7 +374,8 @@ void add_others(Contributions& out, const Run& run) {
                                .micro_batch = t.micro_batch,
                                .tokens = divide_up(t.sequence_length, run.layout.cp),
                                .gathers_for_head = run.stage.last && run.layout.sp,
-                               .fp8 = run.framework.fp8,
+                               .gradients = t.fp32_gradients.value_or(true) ? ElementType::fp32 : run.types.weights,
+                               .fp8_copies = run.framework.fp8 && !t.fp8_parameters,
                                .cublas_workspace = run.cublas_workspace});
   }
   // Unsloth dequantizes into one buffer that grows to the largest matrix (unsloth/kernels/utils.py), and brings
@@ -462,6 +463,7 @@ Form form_of(const ModelArchitecture& model, const TrainingChoice& training, con
             uses_up_gradients(training, sharding)};
   form.tp = layout.tp, form.pp = layout.pp, form.vpp = layout.vpp, form.cp = layout.cp;
   form.ep = layout.ep, form.etp = expert_tensor_ranks(layout), form.sp = layout.sp, form.stage = stage;
+  form.cp_exchange = layout.cp_exchange;
   for (const LayerGroup& group : model.groups) {
     for (const Mixer& mixer : group.mixers) {
       const auto* attention = std::get_if<Attention>(&mixer);

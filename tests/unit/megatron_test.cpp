@@ -131,8 +131,8 @@ TEST_CASE("rows of the vocabulary are padded to a multiple of 128 on each rank")
   Case c;
   c.tensor(8);
   const std::int64_t rows = 126 * 128;  // 128,256 / 8 = 16,032 = 125.25 x 128
-  const std::int64_t logits = support::held(c.step(), Component::logits, EventKind::backward_head);
-  // TransformerEngine's loss writes the gradient over the logits; the loss itself is one number.
+  const std::int64_t logits = support::held(c.step(), Component::logits, EventKind::forward_head);
+  // Besides the logits there is the loss, one number.
   CHECK(logits / (2 * rows) == kTokens);
 }
 
@@ -142,8 +142,9 @@ TEST_CASE("Megatron's own loss keeps FP32 probabilities and makes a 16-bit gradi
   c.training.cross_entropy = CrossEntropy::full_logits;
   const std::int64_t own = c.step().live({EventKind::backward_head}).value;
   const std::int64_t row = kV * kTokens;
-  // Fused: the logits and the gradient of the head's input. Own: probabilities and their gradient in 16 bits.
-  CHECK(own - fused == 4 * row + 2 * row - 2 * row - 2 * kH * kTokens);
+  // Fused: the gradient over the logits, and that of the head's input. Own: probabilities and a 16-bit gradient of
+  // them, while the loss has its own gradient, one number.
+  CHECK(own - fused == 4 * row + 2 * row + 4 - 2 * row - 2 * kH * kTokens);
 }
 
 TEST_CASE("optimizer states are shared over data and context parallelism, those of experts over their own ranks") {
@@ -184,7 +185,7 @@ TEST_CASE("experts keep their rows, what their first matrix makes and what the s
   again.training.recompute_modules = {RecomputeModule::moe_act};
   CHECK(c.kept() - again.kept() == kTokens * chosen * 2 * f);
   again.training.recompute_modules = {RecomputeModule::layernorm};
-  CHECK(c.kept() - again.kept() == kTokens * (2 * h));
+  CHECK(c.kept() - again.kept() == kTokens * (2 * h + 4));  // the normed stream and its deviation
 }
 
 TEST_CASE("a pipeline that nobody says how to feed is full") {
@@ -197,4 +198,25 @@ TEST_CASE("a pipeline that nobody says how to feed is full") {
   const std::int64_t alone = c.step().live(last).value;
   // Three more micro-batches wait, of twenty layers each, and of the embedding nothing.
   CHECK(step.live(last).value - alone == 3 * 20 * Case().kept());
+}
+
+TEST_CASE(
+    "FP8 keeps two copies of every matrix beside the weights, or in their place, and one byte of a product's input") {
+  Case c;
+  c.tensor(2);
+  const Step sixteen = c.step();
+  c.training.precision = Precision::fp8;
+  const Step copies = c.step();
+  const auto held = [](const Step& step, Component component) {
+    return support::held(step, component, EventKind::steady);
+  };
+  const std::int64_t matrices = 80 * ((kH * (kQ + 2 * kKv) + kQ * kH + 3 * kH * kF) / 2) + kV / 2 * kH;
+  CHECK(held(copies, Component::weights) - held(sixteen, Component::weights) == 2 * matrices);
+  c.training.fp8_parameters = true;
+  c.training.fp32_gradients = false;
+  const Step alone = c.step();
+  CHECK(held(alone, Component::weights) == held(sixteen, Component::weights));
+  CHECK(2 * held(alone, Component::gradients) == held(sixteen, Component::gradients));
+  // Two normed streams and the MLP's product; attention's answer is kept by attention itself.
+  CHECK(Case().tensor(2).kept() - c.kept() == kTokens * (2 * kH + kF) / 2);
 }

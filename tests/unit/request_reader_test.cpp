@@ -376,13 +376,34 @@ TEST_CASE("modules that PEFT saves are the embedding and the head") {
       Lines{"not_supported /training/lora/modules_to_save"});
 }
 
+TEST_CASE("recompute by module, tokens of experts and the exchange of context parallelism are Megatron's") {
+  const auto megatron = [](Json more) {
+    more["framework"] = "megatron";
+    more["method"] = "full";
+    return problems_of(with("/training", more));
+  };
+  CHECK(megatron({{"recompute", "selective"}, {"recompute_modules", {"core_attn", "mlp", "mlp"}}}).empty());
+  CHECK(megatron({{"recompute", "selective"}, {"recompute_modules", {"attention"}}}) ==
+        Lines{"unknown_value /training/recompute_modules/0"});
+  CHECK(megatron({{"recompute", "full"}, {"recompute_modules", {"mlp"}}}) ==
+        Lines{"inconsistent /training/recompute_modules"});
+  CHECK(megatron({{"moe", {{"imbalance", 1.2}, {"capacity_factor", 1}}}}).empty());
+  CHECK(megatron({{"moe", {{"imbalance", 0.5}}}}) == Lines{"out_of_range /training/moe/imbalance"});
+  CHECK(megatron({{"recompute", "selective"}, {"cross_entropy", "chunked"}}) ==
+        Lines{"not_supported /training/cross_entropy"});
+  CHECK(megatron({{"precision", "fp8"}, {"fp8_parameters", true}, {"fp32_gradients", false}}).empty());
+  CHECK(megatron({{"fp8_parameters", true}}) == Lines{"inconsistent /training/fp8_parameters"});
+  CHECK(problems_of(with("/training", {{"fp32_gradients", true}})) == Lines{"not_supported /training/fp32_gradients"});
+  CHECK(problems_of(with("/layout", {{"cp_exchange", "ring"}})).empty());
+  CHECK(problems_of(with("/layout", {{"cp_exchange", "bus"}})) == Lines{"unknown_value /layout/cp_exchange"});
+}
+
 TEST_CASE("the contract's values that are not modelled are known and refused by name") {
   struct Row {
     const char* pointer;
     Json value;
   };
   const Row rows[] = {
-      {"/training/framework", "megatron"},
       {"/training/precision", "fp8"},
       {"/training/precision", "fp16"},
       {"/training/base_weights", "mxfp4"},

@@ -29,6 +29,8 @@ export interface TrainingRequest {
     rank?: number;
   };
   ema?: boolean;
+  fp8_parameters?: boolean;
+  fp32_gradients?: boolean;
   lora?: { rank?: number; targets?: string[]; dropout?: number; modules_to_save?: string[]; rslora?: boolean };
   sequence_length?: number;
   micro_batch?: number;

@@ -169,6 +169,9 @@ struct TrainingChoice {
   std::optional<bool> kbit_upcast;
   bool compile = false;
   std::optional<std::int64_t> trainable_layers;
+  bool fp8_parameters = false;  // matrices are held in FP8 alone
+  std::optional<bool>
+      fp32_gradients;  // gradients of 16-bit weights are added up in FP32; absent: as the framework does
   MoeChoice moe;
   OffloadChoice offload;
   std::optional<Reference> reference;          // absent after resolve_defaults: the objective compares with none

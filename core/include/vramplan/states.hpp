@@ -129,8 +129,9 @@ struct MegatronSetting {
   const StateTypes& types;
   Dim micro_batch = 1, tokens = 1;  // of a sequence, on this rank
   bool gathers_for_head = false;    // the last stage, with sequence parallelism
-  bool fp8 = false;
-  Bytes cublas_workspace;  // of the card
+  ElementType gradients = ElementType::fp32;
+  bool fp8_copies = false;  // of weights that are held in 16 bits
+  Bytes cublas_workspace;   // of the card
 };
 void add_megatron_buffers(Contributions& out, const MegatronSetting& setting);
 

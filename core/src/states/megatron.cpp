@@ -92,9 +92,9 @@ Params distinct_matrices(const std::vector<ParameterGroup>& groups) {
 
 void add_megatron_buffers(Contributions& out, const MegatronSetting& s) {
   constexpr Component kBuffers = Component::buffers;
-  // DistributedDataParallel adds up gradients in FP32 (accumulate_allreduce_grads_in_fp32), in one buffer made at the
-  // start (distributed/param_and_grad_buffer.py).
-  out.add({Component::gradients, bytes_per_element(ElementType::fp32), {{"P_trained", s.inventory.trained().value}}});
+  // DistributedDataParallel adds gradients up in one buffer made at the start, in FP32 unless told otherwise
+  // (distributed/param_and_grad_buffer.py; accumulate_allreduce_grads_in_fp32).
+  out.add({Component::gradients, bytes_per_element(s.gradients), {{"P_trained", s.inventory.trained().value}}});
   // Backward hands autograd a tensor in the place of each weight's gradient: one a shape, kept for good
   // (module/base.py, get_dummy_wgrad).
   if (s.inventory.trained_base.value > 0) {
@@ -104,7 +104,7 @@ void add_megatron_buffers(Contributions& out, const MegatronSetting& s) {
   out.add({Component::cublas_workspace, workspace.value, {{"n_te", 1 + (has_experts(s.part) ? kGroupedStreams : 0)}}});
   out.add({kBuffers, bytes_per_element(ElementType::fp32), {{"s", s.tokens}, {"d_rope", rotated_width(s.part)}}});
   // FP8 copies of the weights, along rows and columns, made once a step (module/base.py, get_weight_workspace).
-  if (s.fp8)
+  if (s.fp8_copies)
     out.add({Component::weights, 2 * bytes_per_element(ElementType::fp8), {{"P_matrix", s.inventory.matrices.value}}});
   // The head's input of all tokens, gathered where ranks share them, in a buffer that stays
   // (tensor_parallel/layers.py, get_global_memory_buffer).

@@ -54,6 +54,12 @@ bool shares_constants(WeightFormat base) {
   return base != WeightFormat::nf4 && base != WeightFormat::nf4_dq && base != WeightFormat::fp4;
 }
 
+// Along rows, and along columns for the gradient of the input (transformer_engine/pytorch/tensor/float8_tensor.py).
+void add_fp8_weights(Contributions& out, const Inventory& n, const StateTypes& types) {
+  out.add({Component::weights, 2 * bytes_per_element(ElementType::fp8), {{"P_matrix", n.matrices.value}}});
+  add_shared(out, Component::weights, "P_other", n.total - n.matrices, kNone, types.weights, {});
+}
+
 }  // namespace
 
 void add_weights(Contributions& out, const Inventory& n, const TrainingChoice& training, const StateTypes& types,
@@ -67,6 +73,7 @@ void add_weights(Contributions& out, const Inventory& n, const TrainingChoice& t
   }
   if (sharding.host_weights) return;
   if (training.ema) add_moving_average(out, n, types, shared, adapters);
+  if (training.fp8_parameters) return add_fp8_weights(out, n, types);
   if (trains_everything(training)) {
     add_shared(out, Component::weights, "P", n.total, n.experts, types.weights, shared);
     return;
