@@ -2,7 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <vector>
+
+#include "catalogue.hpp"
+#include "vramplan/planner.hpp"
 
 using namespace vramplan;
 
@@ -70,4 +74,27 @@ TEST_CASE("no point lies where no device is") {
   };
   const Curve curve = curve_of(1, {{1, 1000}, {}}, Bytes(0), huge);
   CHECK(values_of(curve) == std::vector<std::int64_t>{1, 2, 3});
+}
+
+TEST_CASE("what a curve promises holds when it is planned") {
+  PlanRequest request;
+  request.model = ModelById{"meta-llama/Llama-3.1-8B", {}};
+  request.training.method = Method::qlora;
+  request.hardware = HardwareChoice{"rtx-4090", 1, {}};
+  const auto report_of = [&] { return plan(request, shipped_catalogue(), {}).value(); };
+  const Report report = report_of();
+  REQUIRE(report.sequence_length_curve.largest_that_fits.has_value());
+  REQUIRE(report.sequence_length_curve.runs_out_at.has_value());
+  const auto now = std::find_if(report.sequence_length_curve.points.begin(), report.sequence_length_curve.points.end(),
+                                [](const CurvePoint& p) { return p.value == 2048; });
+  REQUIRE(now != report.sequence_length_curve.points.end());
+  CHECK(now->device == report.memory.device);
+  const auto verdict_at = [&](std::int64_t length) {
+    request.training.sequence_length = length;
+    return report_of().fit->verdict;
+  };
+  CHECK(fits(verdict_at(*report.sequence_length_curve.largest_that_fits)));
+  CHECK_FALSE(fits(verdict_at(*report.sequence_length_curve.largest_that_fits + 1)));
+  CHECK(verdict_at(*report.sequence_length_curve.runs_out_at) == Verdict::does_not_fit);
+  CHECK(verdict_at(*report.sequence_length_curve.runs_out_at - 1) == Verdict::at_risk);
 }

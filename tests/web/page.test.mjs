@@ -280,6 +280,15 @@ test('no text on the page is a key without words', async () => {
   }
 });
 
+test('printed, the answer and what it rests on take two sheets of A4', () =>
+  onPage(`${server.url}#v=1&method=lora&plan=v%3D1%26method%3Dfull`, async (page) => {
+    const pdf = (
+      await page.pdf({ format: 'A4', margin: { top: '12mm', bottom: '12mm', left: '12mm', right: '12mm' } })
+    ).toString('latin1');
+    const sheets = pdf.match(/\/Type\s*\/Page\b(?!s)/g).length;
+    assert.ok(sheets <= 2, `${sheets} sheets`);
+  }));
+
 // Words of every English sentence that no Dutch one has, and that the house's list of borrowed terms has not.
 const englishOnly =
   /\b(the|and|with|for|your|you|this|that|from|which|are|not|than|when|where|more|most|each|only|also|weights|memory|gradients|layers|sequence|states|needs?|fits?|shows?|choose|unknown|usable|estimate|length|without|between|keeps?|saves?|costs?|takes?|holds?|every|many|other|others|same|than|used|uses|into|while|after|before|because|free|larger|smaller|faster|slower)\b/i;
@@ -292,7 +301,8 @@ test('not one English word on the Dutch page', () =>
     await page.waitForTimeout(150);
     const lines = await page.evaluate(() => {
       // Names of products, sources and fields of other software stay as they are.
-      const named = '[lang=en], a[target], code, option, .systems li, .measured-run, .left-out dd, .formula, .visually-hidden[lang]';
+      const named =
+        '[lang=en], a[target], code, option, .systems li, .measured-run, .left-out dd, .formula, .visually-hidden[lang]';
       for (const element of document.querySelectorAll(named)) element.remove();
       return document.body.innerText.split('\n');
     });

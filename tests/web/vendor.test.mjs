@@ -120,7 +120,7 @@ test('a file that is not JSON is told with the line where it stops', async () =>
 test('a row that the planner cannot read is told with its line', async () => {
   const page = await newPage(browser);
   await open(page, `${server.url}rows.html`);
-  assert.match(await page.locator('.vendor-problems li').textContent(), /^Regel 8: Vul hier een heel getal in/);
+  assert.match(await page.locator('.vendor-problems li').textContent(), /^Regel 9: Vul hier een heel getal in/);
   await page.context().close();
 });
 
@@ -129,7 +129,7 @@ test('within a page with hostile styles the planner keeps its looks, and its fra
   await page.goto(`${server.url}foreign.html`);
   const frame = await (async () => {
     for (let tries = 0; tries < 100; tries++) {
-      const found = page.frames().find(({ url }) => url().includes('index.html'));
+      const found = page.frames().find((frame) => frame.url().includes('index.html'));
       if (found) return found;
       await page.waitForTimeout(50);
     }

@@ -2,6 +2,33 @@
 
 export const lineAt = (text: string, index: number): number => text.slice(0, index).split('\n').length;
 
+const tokens = () => /"(?:[^"\\\n]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+|"/g;
+const literal = /^(true|false|null|-?\d+(\.\d+)?(e[+-]?\d+)?|"[^]+|"")$/i;
+
+/** What may follow what, in JSON; a value is written v. */
+const follows: Record<string, string> = {
+  '': '{[v',
+  '{': 'v}',
+  '[': '{[v]',
+  ',': '{[v',
+  ':': '{[v',
+  v: ',:}]',
+  '}': ',}]',
+  ']': ',}]',
+};
+
+/** The line at which a text stops being JSON. (The browsers tell it each in words of their own, or not at all.) */
+export function brokenLine(text: string): number {
+  let before = '';
+  for (const { 0: word, index } of text.matchAll(tokens())) {
+    const kind = /^[{}[\],:]$/.test(word) ? word : 'v';
+    if ((kind === 'v' && (word === '"' || !literal.test(word))) || !follows[before]!.includes(kind))
+      return lineAt(text, index);
+    before = kind;
+  }
+  return lineAt(text, text.trimEnd().length);
+}
+
 /** The line on which the value at a JSON Pointer, or the nearest value around it, begins. The text is valid JSON. */
 export function lineOf(text: string, pointer: string): number {
   const places = placesOf(text);
@@ -15,7 +42,7 @@ export function lineOf(text: string, pointer: string): number {
 /** The index at which each value begins, by JSON Pointer; of a member, the index of its name. */
 function placesOf(text: string): Map<string, number> {
   const places = new Map<string, number>();
-  const token = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
+  const token = tokens();
   const stack: { pointer: string; index: number | null; name: string }[] = []; // index: of an array's element
   let named: number | null = null; // where the name of the coming value stands
   for (let match = token.exec(text); match; match = token.exec(text)) {

@@ -3,7 +3,17 @@ import { render } from 'lit-html';
 
 import { reportHeight } from './embed';
 import { startEngine, type Engine } from './engine';
-import { initialState, optionAt, requestOf, stateOf, textOf, withRequest, type Choice, type State } from './form';
+import {
+  initialState,
+  kindOf,
+  optionAt,
+  requestOf,
+  stateOf,
+  textOf,
+  withRequest,
+  type Choice,
+  type State,
+} from './form';
 import { formatIn } from './format';
 import { wordsIn } from './i18n/i18n';
 import { copyText, csvOf, jsonOf, linkTo, offlinePage, save, showInAddress } from './share';
@@ -149,9 +159,16 @@ class Application {
     this.draw();
   }
 
-  /** `changed` names what was filled in: going on in one field is one entry in the history. */
+  /** Whether a field is typed in, letter by letter. */
+  private isTyped(changed: string): boolean {
+    const option = optionAt(this.catalogue, changed);
+    const kind = option && kindOf(option);
+    return kind === 'number' || kind === 'text' || ['config', 'size', 'count'].includes(changed);
+  }
+
+  /** `changed` names what was filled in: typing on in one field is one entry in the history. */
   private update(state: State, changed: string): void {
-    const entry = changed === this.lastChanged && changed !== 'apply' ? 'same' : 'new';
+    const entry = changed === this.lastChanged && this.isTyped(changed) ? 'same' : 'new';
     this.lastChanged = changed;
     this.state = state;
     this.shared = null;

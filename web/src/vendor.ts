@@ -2,7 +2,7 @@
 // the page's block `<script type="application/json" id="vendor">`, or in the file that the block's data-src names. What is
 // wrong is told with its line, and then nothing of it is used.
 import { languages, type Language } from './i18n/i18n';
-import { lineAt, lineOf } from './json-lines';
+import { brokenLine, lineOf } from './json-lines';
 import type { Notice } from './wire';
 
 export interface VendorProblem {
@@ -119,23 +119,15 @@ function broken(text: string, problems: VendorProblem[]): Vendor {
   return { ...none(text), problems };
 }
 
-/** Where JSON.parse stopped; engines tell it in different words, so the text is cut until it reads as far. */
-function brokenLine(text: string, error: unknown): number {
-  const place = /position (\d+)/.exec(String(error)) ?? null;
-  const line = /line (\d+)/.exec(String(error)) ?? null;
-  if (line) return Number(line[1]);
-  return lineAt(text, place ? Number(place[1]) : text.trimEnd().length);
-}
-
 /** Reads and checks; a vendor without problems is also painted. */
 export function readVendor(text: string): Vendor {
   if (text.trim() === '') return none(text);
   let document: unknown;
   try {
     document = JSON.parse(text);
-  } catch (error) {
+  } catch {
     const notice = { code: 'vendor_json', pointer: '', arguments: {} };
-    return broken(text, [{ line: brokenLine(text, error), notice }]);
+    return broken(text, [{ line: brokenLine(text), notice }]);
   }
   if (!isObject(document))
     return broken(text, [{ line: 1, notice: { code: 'wrong_type', pointer: '', arguments: { expected: 'object' } } }]);
