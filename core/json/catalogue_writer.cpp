@@ -130,6 +130,8 @@ void add_ranges(OrderedJson& out, const TrainingChoice& d) {
   out.push_back(range("/training/optimizer/rank", limits::kOptimizerRank, nullptr));
   out.push_back({{"pointer", "/training/lora/dropout"}, {"minimum", 0}, {"maximum", 1}, {"default", nullptr}});
   out.push_back(range("/training/trainable_layers", limits::kLayers, kProposedTrainableLayers));
+  out.push_back(range("/serving/context", limits::kSequenceLength, nullptr));
+  out.push_back(range("/serving/users", limits::kUsers, ServingChoice{}.users));
   out.push_back(range("/hardware/count", limits::kGpuCount, 1));
   out.push_back(range("/model/parameters", limits::kParameters, nullptr));
   out.push_back(range("/training/generation/completion_length", limits::kSequenceLength, nullptr));

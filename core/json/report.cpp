@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "launch.hpp"
+#include "outlook.hpp"
 #include "vramplan/enum_names.hpp"
 
 namespace vramplan {
@@ -370,6 +371,9 @@ OrderedJson write_request(const PlanRequest& request, const Json& document) {
                        {"per_node", or_null(request.hardware->per_node)}};
   }
   if (request.layout) out["layout"] = layout(*request.layout);
+  if (request.serving) {
+    out["serving"] = {{"context", or_null(request.serving->context)}, {"users", request.serving->users}};
+  }
   return out;
 }
 
@@ -400,8 +404,8 @@ OrderedJson write_report(const Report& r, const Json& document, std::string_view
           {"accuracy", accuracy(r)},
           {"launch", write_launch_texts(r.launch)},
           {"launch_left_out", write_launch_omissions(r.launch)},
-          {"growth", OrderedJson::array()},
-          {"after_training", nullptr}};
+          {"growth", write_growth(r.growth)},
+          {"after_training", write_after_training(r.after_training)}};
 }
 
 }  // namespace vramplan

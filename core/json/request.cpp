@@ -355,6 +355,15 @@ LayoutChoice read_layout(const Json& value, const std::string& pointer, Problems
   return layout;
 }
 
+ServingChoice read_serving(const Json& value, const std::string& pointer, Problems& problems) {
+  ServingChoice serving;
+  ObjectReader reader(value, pointer, problems);
+  reader.integer("context", serving.context, limits::kSequenceLength);
+  reader.integer("users", serving.users, limits::kUsers);
+  reader.finish();
+  return serving;
+}
+
 bool has_problem_at(const Problems& problems, std::string_view pointer) {
   return std::any_of(problems.begin(), problems.end(), [&](const Problem& problem) {
     const std::string_view at = problem.pointer;
@@ -403,6 +412,7 @@ Problems read_request(const Json& document, PlanRequest& request) {
   if (const Json* training = reader.any("training")) request.training = read_training(*training, "/training", problems);
   if (const Json* hardware = reader.any("hardware")) request.hardware = read_hardware(*hardware, "/hardware", problems);
   if (const Json* layout = reader.any("layout")) request.layout = read_layout(*layout, "/layout", problems);
+  if (const Json* serving = reader.any("serving")) request.serving = read_serving(*serving, "/serving", problems);
   reader.finish();
   add_checks(request, problems);
   return problems;

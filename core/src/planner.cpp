@@ -213,6 +213,43 @@ void add_curves(const Resolved& r, Report& report) {
                [&](std::int64_t length) { return need(t.micro_batch, length); });
 }
 
+// Other models on this GPU. One model is asked for on several numbers of GPUs in a row: its graphs stay.
+class OtherModels {
+ public:
+  explicit OtherModels(const Gpu* gpu) : gpu_(gpu) {}
+
+  std::optional<Estimate> operator()(const ModelCard& model, const TrainingChoice& training, std::int64_t gpus) {
+    const BatchSize batch{training.micro_batch, training.sequence_length};
+    if (training.global_batch && *training.global_batch % saturating_multiply(batch.micro_batch, gpus) != 0) {
+      return std::nullopt;
+    }
+    if (model_ != &model || method_ != training.method) {
+      model_ = &model;
+      method_ = training.method;
+      evaluate_.emplace(model.architecture, training);
+    }
+    return (*evaluate_)(default_layout(gpus), batch, gpu_).device;
+  }
+
+ private:
+  const Gpu* gpu_;
+  const ModelCard* model_ = nullptr;
+  Method method_ = Method::full;
+  std::optional<Evaluator> evaluate_;
+};
+
+std::vector<Growth> growth_of(const Resolved& r, const Catalogue& catalogue) {
+  const Bytes usable = r.gpu != nullptr ? usable_bytes(*r.gpu) : Bytes{};
+  if (usable.value == 0) return {};
+  return suggest_growth(r.request, catalogue, usable, OtherModels(r.gpu));
+}
+
+// Of all users at their full context.
+bool too_large(const AfterTraining& after) {
+  return std::any_of(after.serving.begin(), after.serving.end(),
+                     [](const ServingMemory& s) { return s.total.value > kLargestOnTheWire; });
+}
+
 void add_evidence(const Evidence& evidence, Report& report) {
   if (const AccuracyGroup* group = accuracy_group(evidence, report.request.training)) report.accuracy = *group;
   report.nearest = nearest_runs(evidence, report.request, report.inventory.total, kNearestRuns);
@@ -274,6 +311,9 @@ Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue, cons
   report.changes = changes_of(r, report.memory);
   add_curves(r, report);
   add_evidence(evidence, report);
+  report.growth = growth_of(r, catalogue);
+  report.after_training = after_training(r.request, r.model.architecture);
+  if (too_large(report.after_training)) return Problem{ProblemCode::too_large, "/serving", {}};
   report.launch = launch_configuration(r.request, r.model);
   warn_about_model(r, report.warnings);
   warn_about_hardware(r, request.layout.has_value(), report.warnings);

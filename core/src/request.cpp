@@ -689,6 +689,8 @@ PlanRequest resolve_defaults(PlanRequest request) {
   if (t.framework == FrameworkId::torchtitan && request.layout && request.layout->tp > 1) request.layout->sp = true;
   resolve_reference(t);
   resolve_rollout(t);
+  if (!request.serving) request.serving = ServingChoice{};
+  if (!request.serving->context) request.serving->context = t.sequence_length;
   // Loaders differ: whoever calls prepare_model_for_kbit_training says so, or has TRL do it.
   if (!t.kbit_upcast) t.kbit_upcast = trl_prepares(t) && is_bitsandbytes(t.base_weights);
   return request;

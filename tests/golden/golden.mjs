@@ -81,6 +81,11 @@ function suggestions({ systems, not_fitting: refused, changes }) {
   };
 }
 
+function growth(rows) {
+  const place = (model) => model && `${model.gpus} x ${model.model}: ${range(model.device)} ${model.verdict}`;
+  return rows.map(({ method, largest, next }) => `${method}: ${place(largest)}; next ${place(next)}`);
+}
+
 /** The part of a report that is kept. */
 function project(report, name) {
   if (report.problems.length > 0) return { problems: report.problems.map(notice) };
@@ -93,6 +98,8 @@ function project(report, name) {
     host_memory: report.host_memory.per_node_bytes,
     fit: report.fit && `${report.fit.verdict}, headroom ${report.fit.headroom_bytes} of ${report.fit.usable_bytes}`,
     suggestions: suggestions(report.suggestions),
+    growth: growth(report.growth),
+    after_training: report.after_training,
   };
   if (WITH_TIMELINE.includes(name)) {
     kept.timeline = timeline(report);

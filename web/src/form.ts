@@ -23,6 +23,8 @@ export interface State {
   gpu: string;
   count: string;
   zero: Spread;
+  serveContext: string; // tokens; empty: the sequence length
+  serveUsers: string;
 }
 
 export const initialState: State = {
@@ -37,6 +39,8 @@ export const initialState: State = {
   gpu: 'rtx-4090',
   count: '1',
   zero: '3',
+  serveContext: '',
+  serveUsers: '1',
 };
 
 // ---------------------------------------------------------------- options
@@ -139,6 +143,15 @@ function placeOf(state: State, catalogue: Catalogue): Record<string, unknown> {
   return { hardware, ...(typeof count === 'number' && { layout: { dp: count, zero } }) };
 }
 
+function servingOf(state: State, catalogue: Catalogue): Record<string, unknown> {
+  const number = (pointer: string, text: string) => readNumber(text, isGrouped(optionAt(catalogue, pointer)));
+  const serving = {
+    ...(state.serveContext.trim() && { context: number('/serving/context', state.serveContext) }),
+    ...(state.serveUsers.trim() !== initialState.serveUsers && { users: number('/serving/users', state.serveUsers) }),
+  };
+  return Object.keys(serving).length > 0 ? { serving } : {};
+}
+
 /** The request, or why the text of the form is none. Everything else is for the planner to judge. */
 export function requestOf(state: State, catalogue: Catalogue): PlanRequest | Notice {
   try {
@@ -146,6 +159,7 @@ export function requestOf(state: State, catalogue: Catalogue): PlanRequest | Not
       model: modelOf(state),
       training: partOf(state, catalogue, '/training'),
       ...placeOf(state, catalogue),
+      ...servingOf(state, catalogue),
     };
     return parts as PlanRequest; // values that the planner refuses are sent all the same, so that it says why
   } catch {
@@ -228,6 +242,8 @@ const plainFields = [
   'gpu',
   'count',
   'zero',
+  'serveContext',
+  'serveUsers',
 ] as const;
 const allowed: Partial<Record<(typeof plainFields)[number], readonly string[]>> = {
   language: languages,

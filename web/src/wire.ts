@@ -77,6 +77,7 @@ export interface PlanRequest {
     reshard?: boolean;
     no_sync?: boolean;
   };
+  serving?: { context?: number; users?: number };
 }
 
 // ---------------------------------------------------------------- report
@@ -236,8 +237,46 @@ export interface Report {
     group: AccuracyGroup | null; // null: no measured run of this framework and method
     nearest: MeasuredRun[]; // the nearest first
   };
-  growth?: never[];
-  after_training?: null;
+  launch?: LaunchText[];
+  launch_left_out?: { id: string; reason: string; pointer: string }[]; // i18n key `launch.reason.<reason>`
+  growth?: Growth[]; // empty: no GPU chosen, or nobody published what it holds
+  after_training?: AfterTraining;
+}
+
+// One file; those of one id belong together, the last is the command.
+export interface LaunchText {
+  id: string; // i18n key `launch.framework.<id>`
+  filename: string;
+  format: 'yaml' | 'json' | 'shell';
+  text: string;
+}
+
+export interface GrowthModel {
+  model: string;
+  parameters: number;
+  gpus: number;
+  device: Estimate; // per GPU
+  verdict: Verdict;
+}
+
+export interface Growth {
+  method: string;
+  largest: GrowthModel | null; // on the GPUs of the request; null: none of the catalogue fits
+  next: GrowthModel | null; // the next size up, on as many of these GPUs as it takes
+}
+
+export interface AfterTraining {
+  merge: { host_bytes: number; card_bytes: number } | null; // null: nothing to merge
+  merged_bytes: number;
+  checkpoints: { adapter_bytes: number | null; weights_bytes: number; training_state_bytes: number };
+  serving: {
+    context: number;
+    users: number;
+    cache_bytes_per_token: number;
+    state_bytes_per_user: number; // of recurrent layers
+    cache_bytes: number; // of all users
+    rows: { weights: string; weights_bytes: number; total_bytes: number }[];
+  };
 }
 
 // ---------------------------------------------------------------- diagnosis

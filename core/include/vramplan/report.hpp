@@ -8,12 +8,14 @@
 #include <variant>
 #include <vector>
 
+#include "vramplan/after_training.hpp"
 #include "vramplan/architecture.hpp"
 #include "vramplan/component.hpp"
 #include "vramplan/curves.hpp"
 #include "vramplan/evidence.hpp"
 #include "vramplan/fit.hpp"
 #include "vramplan/fit_matrix.hpp"
+#include "vramplan/growth.hpp"
 #include "vramplan/launch.hpp"
 #include "vramplan/memory.hpp"
 #include "vramplan/request.hpp"
@@ -94,7 +96,9 @@ struct Report {
   Curve micro_batch_curve, sequence_length_curve;
   std::optional<AccuracyGroup> accuracy;  // of runs of the same framework and method
   std::vector<MeasuredRun> nearest;       // measured runs that resemble this one
-  Launch launch;                          // how to start it
+  std::vector<Growth> growth;             // empty: no GPU chosen, or nobody published what it holds
+  AfterTraining after_training;
+  Launch launch;  // how to start it
   std::vector<Warning> warnings;
 };
 

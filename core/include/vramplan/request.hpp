@@ -257,11 +257,18 @@ struct LayoutChoice {
   std::optional<ContextExchange> cp_exchange;  // absent: all_to_all where cp divides the heads
 };
 
+// Who uses the model afterwards.
+struct ServingChoice {
+  std::optional<std::int64_t> context;  // tokens; absent: the sequence length of training
+  std::int64_t users = 1;               // at the same time
+};
+
 struct PlanRequest {
   ModelChoice model;
   TrainingChoice training;
   std::optional<HardwareChoice> hardware;
   std::optional<LayoutChoice> layout;
+  std::optional<ServingChoice> serving;  // present after resolve_defaults
 };
 
 // What is wrong with a request whose fields are each in order: combinations that contradict themselves
@@ -336,6 +343,7 @@ inline constexpr IntegerRange kGenerations{1, 65'536};
 inline constexpr NumberRange kImbalance{1.0, 1'000.0};
 inline constexpr NumberRange kCapacityFactor{0.01, 1'000.0};
 inline constexpr IntegerRange kFsdpVersion{1, 2};
+inline constexpr IntegerRange kUsers{1, 1'000'000};
 inline constexpr IntegerRange kGpuCount{1, 131'072};
 inline constexpr IntegerRange kParameters{1'000'000, 100'000'000'000'000};
 inline constexpr IntegerRange kLayers{1, 10'000};

@@ -19,8 +19,8 @@ struct Placeholder {
 };
 
 // nullptr: the field must be there, and says nothing.
-using SettingValue =
-    std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Placeholder, Words, Settings, std::vector<Settings>>;
+using SettingValue = std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Placeholder, Words, Settings,
+                                  std::vector<Settings>>;
 
 struct Setting {
   std::string key;

@@ -41,8 +41,8 @@ LaunchText start(const Run& run, LaunchId id, const std::string& requirements, c
   const std::string name(name_of(id));
   if (run.nodes == 1) return text(id, name + ".sh", LaunchFormat::shell, install + command(words));
   const std::string main_node =
-      "export MAIN_NODE=$(scontrol show hostnames"
-      " \"$SLURM_JOB_NODELIST\" | head -n 1)\n";
+      "export MAIN_NODE=$(scontrol"
+      " show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n";
   // Variables of a node have their values there, not in the batch script.
   std::string script = slurm_head(run) + install + main_node + "srun bash -c '" + command(words);
   script.back() = '\'';

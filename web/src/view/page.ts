@@ -10,8 +10,10 @@ import { compare } from './compare';
 import { curves } from './curves';
 import { diagnose } from './diagnose';
 import { fitMatrix } from './fit-matrix';
+import { launch } from './launch';
 import { memoryBar } from './memory-bar';
 import { threeNumbers } from './numbers';
+import { afterTraining, growth } from './outlook';
 import { problemSummary, unreadNotice, vendorNotice } from './problems';
 import { changeSuggestions, hardwareSuggestions } from './suggestions';
 import { steps } from './steps';
@@ -131,7 +133,10 @@ const parts: readonly [section: string, view: (context: Context) => TemplateResu
   ['curves', curves],
   ['timeline', timeline],
   ['hardware', hardwareSuggestions],
+  ['growth', growth],
   ['matrix', fitMatrix],
+  ['launch', launch],
+  ['after', afterTraining],
   ['accuracy', accuracy],
   ['diagnose', diagnose],
 ];
