@@ -176,7 +176,8 @@ TEST_CASE("SDPA makes a bias of a window's mask in every block, and its kernel a
   BlockContext masked = context_for(joined);
   masked.framework.masks_sdpa_windows = true;
   CHECK(saved(masked) == saved(b));
-  masked.compute = masked.residual = masked.weights = masked.leftovers = masked.tables = masked.gradients = ElementType::fp32;
+  masked.compute = masked.residual = masked.weights = masked.leftovers = masked.tables = masked.gradients =
+      ElementType::fp32;
   masked.framework.masks_sdpa_windows = false;
   BlockContext fp32 = masked;
   fp32.model = &global;

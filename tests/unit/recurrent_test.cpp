@@ -27,7 +27,8 @@ Bytes kept(const Case& of, BatchSize batch) {
   context.model = &model;
   context.framework.recurrence = of.kernel;
   context.sequence_length = batch.sequence_length;
-  context.compute = context.residual = context.weights = context.leftovers = context.tables = context.gradients = of.type;
+  context.compute = context.residual = context.weights = context.leftovers = context.tables = context.gradients =
+      of.type;
   context.trains_base = context.trains_norms = true;
   const Graph graph = block_graph(context, group, false);
   REQUIRE(!graph.overflowed());
