@@ -293,3 +293,38 @@ TEST_CASE("paged states count in host memory, once a rank") {
   CHECK(held(step, Component::optimizer_states, kSteady) == 8 * kNorms);
   CHECK(on_host(step, Component::optimizer_states) == 8 * (kAll - kNorms));
 }
+
+// ---- adapters under FSDP1
+
+namespace {
+
+constexpr std::int64_t kStream = 2048LL * 4096 * 2;  // one sequence of hidden states
+
+std::int64_t kept_streams(Event event) {
+  const Step step = step_of(FrameworkId::transformers, Method::lora, 2, 3);
+  return held(step, Component::checkpoints, event) / kStream;
+}
+
+}  // namespace
+
+TEST_CASE("FSDP1 keeps the inputs of frozen units, and the gradients that have entered blocks but the running one's") {
+  const Step step = step_of(FrameworkId::transformers, Method::lora, 2, 3);
+  CHECK(kept_streams({EventKind::backward_block, 31}) == 32);
+  CHECK(kept_streams({EventKind::backward_block, 0}) == 32);
+  const auto gradients = [&](std::int32_t layer) {
+    return held(step, Component::activation_gradients, EventKind::backward_block, layer);
+  };
+  // Layer 31 got its gradient from the head, layer 0 from layer 1: with it 31 are there, one of which each block has.
+  CHECK(gradients(0) - gradients(31) == 30 * kStream);
+}
+
+TEST_CASE("fused adapters of a 4-bit base are whole on every rank") {
+  const auto fused = [](TrainingChoice& t, LayoutChoice&) { t.kernels = Kernels::fused; };
+  const Step whole = step_of(FrameworkId::transformers, Method::qlora, 4, 3, fused);
+  const Step shared = step_of(FrameworkId::transformers, Method::qlora, 4, 3);
+  for (const Component component : {Component::adapters, Component::gradients}) {
+    CHECK(held(whole, component, EventKind::optimizer_step) == 4 * kAdapters);
+    CHECK(held(shared, component, EventKind::optimizer_step) == kAdapters);
+  }
+  CHECK(held(whole, Component::optimizer_states, EventKind::steady) == 8 * kAdapters);
+}

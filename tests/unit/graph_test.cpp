@@ -448,3 +448,47 @@ TEST_CASE(
   g.drop_idle_cache();
   CHECK(bytes(profile(g).cached) == Bytes(200));
 }
+
+TEST_CASE("a caller that holds the output and its gradient keeps both to the end of backward") {
+  const auto chain = [](bool held) {
+    Graph g = start();
+    const TensorId y = narrow(g, g.input, {.saves = {g.input}});
+    g.output = wide(g, y, {.saves = {y}});
+    if (held) g.hold_output_in_backward();
+    return g;
+  };
+  const Graph free = chain(false);
+  // The second operation: both saved tensors, the gradient that enters and the one it makes.
+  CHECK(peak(profile(free).backward).bytes == Bytes(100 + 10 + 100 + 10));
+  const Graph held = chain(true);
+  // The first: its saved input and both gradients; the output and the gradient that entered are still there.
+  CHECK(peak(profile(held).backward).bytes == Bytes(100 + 10 + 100 + 100 + 100));
+  check_consistent(held);
+}
+
+TEST_CASE("a held gradient is not written into: what is added to it goes into the other one") {
+  Graph g = start();
+  const TensorId y = narrow(g, g.input);
+  const TensorId z = wide(g, y);
+  g.output = g.apply({g.input, z}, kWide, kKept, {.passes_gradient = true});
+  CHECK(peak(profile(g).backward).bytes == Bytes(100 + 10 + 100));  // passed on, through y, into a second, added
+  g.hold_output_in_backward();
+  // The output beside them.
+  CHECK(peak(profile(g).backward).bytes == Bytes(100 + 100 + 10 + 100));
+  check_consistent(g);
+}
+
+TEST_CASE("what forward leaves in the allocator's cache leaves scores out") {
+  constexpr Size kTokens{{Symbol::b, Symbol::s, Symbol::one, Symbol::one}, 1, ElementType::int8};
+  constexpr Size kScores{{Symbol::b, Symbol::s, Symbol::s, Symbol::one}, 1, ElementType::int8};
+  Graph g(widths());
+  g.input = g.external(kTokens, kKept, false);
+  const TensorId scores = g.apply({g.input}, kScores, kKept);
+  g.output = g.apply({scores}, kTokens, kKept);
+  SymbolTable sized = widths();
+  sized[Symbol::b] = 2;
+  sized[Symbol::s] = 30;
+  const BlockProfile p = profile(g);
+  CHECK(p.forward_without_grad.at(products_of(sized)).bytes == Bytes(2 * 30 * 30 + 2 * 30));
+  CHECK(p.left_in_cache.at(products_of(sized)).bytes == Bytes(2 * 30));
+}

@@ -319,3 +319,29 @@ TEST_CASE("Unsloth dequantizes into a buffer of the largest matrix") {
   const Step step = unsloth_step();
   CHECK(held(step, Component::dequantized_weights, {EventKind::steady}) == 14336LL * 4096 * 2);
 }
+
+// ---- adapters fused by FOAK (fms-acceleration)
+
+namespace {
+
+Step foak_step(double dropout, Kernels kernels = Kernels::fused) {
+  PlanRequest request;
+  request.training.method = Method::qlora;
+  request.training.kernels = kernels;
+  request.training.lora.targets = {"q", "k", "v", "o"};
+  request.training.lora.dropout = dropout;
+  return Step(prepare(llama(), resolve_defaults(request).training, {}, {}));
+}
+
+std::int64_t kept_for_adapters(const Step& step) {
+  return support::held(step, Component::activations_adapter, EventKind::backward_block, 31);
+}
+
+}  // namespace
+
+TEST_CASE("FOAK keeps what dropout left of the input for each projection, PEFT that, its mask and the middles") {
+  constexpr std::int64_t kInput = 2048LL * 4096;  // values of one sequence: the input of q, k and v, and that of o
+  CHECK(kept_for_adapters(foak_step(0.1)) == 4 * kInput * 2);
+  CHECK(kept_for_adapters(foak_step(0.0)) == 0);  // the functions keep the input itself
+  CHECK(kept_for_adapters(foak_step(0.1, Kernels::eager)) == 4 * (kInput * 2 + kInput + 2048 * 16 * 2));
+}

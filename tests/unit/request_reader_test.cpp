@@ -456,6 +456,8 @@ TEST_CASE("what a framework of fused kernels cannot do is refused by name") {
       {"liger", "/training/recurrence", "fused", false},
       {"unsloth", "/training/recurrence", "composite", true},
       {"torchtune", "/training/recurrence", "fused", true},
+      {"liger", "/training/trainer", "trl", false},
+      {"unsloth", "/training/trainer", "trl", true},
   };
   for (const Row& row : rows) {
     CAPTURE(row.framework);
@@ -746,6 +748,27 @@ TEST_CASE("loss, kernels and dropout follow from the framework") {
   }
 }
 
+TEST_CASE("TRL prepares a quantized base up to its 0.26, and lowers adapters since") {
+  const auto resolved = [](Objective objective, std::optional<Trainer> trainer, std::optional<Version> version) {
+    PlanRequest request;
+    request.training.method = Method::qlora;
+    request.training.objective = objective;
+    request.training.trainer = trainer;
+    request.training.framework_version = version;
+    return resolve_defaults(request).training;
+  };
+  const TrainingChoice today = resolved(Objective::sft, Trainer::trl, {});
+  CHECK(today.kbit_upcast == false);
+  CHECK(today.optimizer.states == StateFormat::bf16);
+  const TrainingChoice before = resolved(Objective::sft, Trainer::trl, Version{4, 57});
+  CHECK(before.kbit_upcast == true);
+  CHECK(before.optimizer.states == StateFormat::fp32);
+  const TrainingChoice script = resolved(Objective::sft, {}, Version{4, 57});
+  CHECK(script.trainer == Trainer::transformers);
+  CHECK(script.kbit_upcast == false);
+  CHECK(resolved(Objective::dpo, {}, {}).trainer == Trainer::trl);
+}
+
 TEST_CASE("what was chosen stays") {
   PlanRequest request;
   request.training.method = Method::full;
@@ -764,6 +787,11 @@ TEST_CASE("what was chosen stays") {
 }
 
 }  // namespace
+TEST_CASE("the trainer is one of two") {
+  CHECK(problems_of(with("/training/trainer", "trl")) == Lines{});
+  CHECK(problems_of(with("/training/trainer", "axolotl")) == Lines{"unknown_value /training/trainer"});
+}
+
 TEST_CASE("the version of a framework is two numbers; the rest of it says nothing") {
   const auto version_of = [](const Json& text) {
     PlanRequest request;

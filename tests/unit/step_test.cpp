@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <optional>
+
 #include "support/steps.hpp"
 
 using namespace vramplan;
@@ -159,4 +162,48 @@ TEST_CASE("a 4-bit product unpacks one weight at a time, the same for NF4 and FP
     return step_of(kLlama, t).highest().bytes;
   };
   CHECK(peak(WeightFormat::nf4) == peak(WeightFormat::fp4));
+}
+
+// ---- who prepares a quantized base
+
+TEST_CASE("TRL of 2025 lowers embedding and head again, today's adapters instead") {
+  const auto prepared = [](std::optional<Trainer> trainer, Version version, bool upcast) {
+    PlanRequest request;
+    request.training.method = Method::qlora;
+    request.training.trainer = trainer;
+    request.training.framework_version = version;
+    request.training.kbit_upcast = upcast;
+    return step_of(kLlama, resolve_defaults(request).training);
+  };
+  constexpr std::int64_t kNorms = 65LL * 4096;
+  constexpr std::int64_t kPacked = 32 * (kLlamaLayer - 2 * 4096) / 2;
+  constexpr std::int64_t kAdapters = 41'943'040;
+  const auto frozen = [](const Step& s) { return held(s, Component::frozen_weights, EventKind::steady); };
+  const auto adapters = [](const Step& s) { return held(s, Component::adapters, EventKind::steady); };
+  const Step script = prepared({}, {4, 48}, true);
+  CHECK(frozen(script) == kPacked + 4 * (2 * kLlamaTable + kNorms));
+  const Step trl = prepared(Trainer::trl, {4, 48}, true);
+  CHECK(frozen(trl) == kPacked + 2 * 2 * kLlamaTable + 4 * kNorms);
+  CHECK(adapters(trl) == 4 * kAdapters);
+  const Step today = prepared(Trainer::trl, {5, 24}, false);
+  CHECK(frozen(today) == kPacked + 2 * (2 * kLlamaTable + kNorms));
+  CHECK(adapters(today) == 2 * kAdapters);
+  CHECK(held(today, Component::optimizer_states, EventKind::steady) == 2 * 2 * kAdapters);
+}
+
+// ---- what the allocator holds
+
+TEST_CASE("beside the logits the allocator holds what the blocks' forward left in its cache") {
+  TrainingChoice t = training(Method::freeze, Precision::bf16);
+  t.trainable_layers = 1;
+  t.sequence_length = 8192;
+  const Step step = step_of(kLlama, t);
+  // Of a token: the stream and its norm; gate's activation, up and their product, in 16 bits.
+  constexpr std::int64_t kLeft = 2 * (2 * 4096 + 3 * 14336);
+  const Bytes head = std::max(step.live({EventKind::forward_head}), step.live({EventKind::backward_head}));
+  CHECK(step.highest().bytes == head);
+  CHECK(step.highest().held == head + Bytes(8192 * kLeft));
+  t.recompute = Recompute::none;
+  const Step kept = step_of(kLlama, t);
+  CHECK(kept.highest().held == kept.highest().bytes);
 }
