@@ -52,7 +52,7 @@ export function verdictText(context: Context): string {
     place:
       count > 1
         ? words.t('suggestion.name', { count, gpu: gpuName(context, hardware!.gpu) })
-        : words.t('verdict.one', { gpu: gpuName(context, hardware?.gpu ?? '') }),
+        : words.t('verdict.single', { gpu: gpuName(context, hardware?.gpu ?? '') }),
     need: count > 1 ? words.t('verdict.each', { need }) : need,
     usable: format.bytes(fit?.usable_bytes ?? 0),
     headroom: format.bytes(Math.abs(fit?.headroom_bytes ?? 0)),
