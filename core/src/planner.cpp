@@ -71,7 +71,8 @@ Result<Resolved> resolve(const PlanRequest& request, const Catalogue& catalogue)
     check_targets(r, problems);
   }
   if (!problems.empty()) return problems;
-  r.layout = r.request.layout.value_or(default_layout(request.hardware ? request.hardware->count : 1));
+  const std::int64_t gpus = request.hardware ? request.hardware->count : 1;
+  r.layout = r.request.layout.value_or(default_layout(gpus, request.training.objective));
   problems = check_layout(r.model.architecture, r.layout);
   if (!problems.empty()) return problems;
   r.request.layout = r.layout;
@@ -106,10 +107,11 @@ class Spreading {
   std::optional<Estimate> operator()(const Gpu& gpu, std::int64_t count) {
     const TrainingChoice& t = evaluate_.training();
     if (t.global_batch && (*t.global_batch % saturating_multiply(t.micro_batch, count)) != 0) return std::nullopt;
+    if (count > 1 && t.optimizer.name == OptimizerName::badam) return std::nullopt;
     const Key key{count, cublas_workspace(&gpu).value, engine_bytes(t, &gpu).value};
     auto known = known_.find(key);
     if (known == known_.end()) {
-      known = known_.emplace(key, evaluate_(default_layout(count), batch_, &gpu).device).first;
+      known = known_.emplace(key, evaluate_(default_layout(count, t.objective), batch_, &gpu).device).first;
     }
     return known->second;
   }
@@ -228,7 +230,7 @@ class OtherModels {
       method_ = training.method;
       evaluate_.emplace(model.architecture, training);
     }
-    return (*evaluate_)(default_layout(gpus), batch, gpu_).device;
+    return (*evaluate_)(default_layout(gpus, training.objective), batch, gpu_).device;
   }
 
  private:
@@ -263,10 +265,11 @@ Problems check_names(const PlanRequest& request, const Catalogue& catalogue) {
   return problems;
 }
 
-LayoutChoice default_layout(std::int64_t gpus) {
+// PPO's trainer divides no model.
+LayoutChoice default_layout(std::int64_t gpus, Objective objective) {
   LayoutChoice layout;
   layout.dp = gpus;
-  layout.zero = gpus > 1 ? 3 : 0;
+  layout.zero = gpus > 1 && objective != Objective::ppo ? 3 : 0;
   return layout;
 }
 

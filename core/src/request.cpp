@@ -417,8 +417,8 @@ void check_badam(const PlanRequest& request, Problems& problems) {
                      problems);
   check_inconsistent(o.in_backward, "/training/optimizer/in_backward", "optimizer.in_backward", "optimizer.name",
                      problems);
-  check_inconsistent(request.layout && request.layout->dp > 1, "/training/optimizer/name", "optimizer.name",
-                     "layout.dp", problems);
+  const std::int64_t gpus = request.layout ? request.layout->dp : request.hardware ? request.hardware->count : 1;
+  check_inconsistent(gpus > 1, "/training/optimizer/name", "optimizer.name", "layout.dp", problems);
 }
 
 void check_rank(const TrainingChoice& t, Problems& problems) {

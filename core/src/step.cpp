@@ -737,7 +737,8 @@ void Step::describe_communication(Event event, Sink& sink) const {
   constexpr Component kBuffers = Component::communication_buffers;
   const Sharding& s = run_.sharding;
   const bool reduces = event.kind == EventKind::gradient_reduction;
-  if (is_backward(event.kind) || (reduces && s.stage < 3)) sink.list(buffers_, buffers_bytes_);
+  const bool goes_back = is_backward(event.kind) || event.kind == EventKind::value_backward;
+  if (goes_back || (reduces && s.stage < 3)) sink.list(buffers_, buffers_bytes_);
   if (reduces && s.engine == Engine::deepspeed && s.stage == 1 && !s.host_gradients) {
     // The rank's part is copied out of the bucket, whose gradients have gone by then.
     const std::int64_t trained = run_.inventory.trained().value;
@@ -1011,6 +1012,7 @@ void Step::describe_paused(bool in_forward, Sink& sink) const {
   describe_standing(sink);
   describe_gradients(kAfterForward, sink);
   describe_kept(kAfterForward, sink);
+  if (!in_forward) describe_communication({EventKind::backward_head}, sink);
   // Autocast's copies of weights go when both models have run forward; without checkpoints a graph keeps them.
   for (const LayerStack& stack : stacks_) {
     if (!in_forward || !checkpoints() || !stack.trained) continue;

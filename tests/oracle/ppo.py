@@ -28,7 +28,7 @@ def without_dropout(model):
 def value_model(request, config, dtype, device):
     from transformers import AutoModelForSequenceClassification
     t = request['training']
-    config.num_labels = 1
+    config.num_labels, config.pad_token_id = 1, 0          # PEFT hands over the whole classifier, which asks for padding
     with device:
         value = AutoModelForSequenceClassification.from_config(config, dtype=dtype, attn_implementation=config._attn_implementation)
     value.train()

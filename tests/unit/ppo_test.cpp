@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "support/steps.hpp"
+#include "vramplan/planner.hpp"
 #include "vramplan/step.hpp"
 
 using namespace vramplan;
@@ -180,6 +181,11 @@ TEST_CASE("preferences, scores and PPO switch dropout off") {
     t.lora.dropout = 0.0;
     CHECK(step_of(t).live({EventKind::backward_head}) == with);
   }
+}
+
+TEST_CASE("PPO's trainer divides no model over ranks, unless a request says so and is refused") {
+  CHECK(default_layout(8, Objective::ppo).zero == 0);
+  CHECK(default_layout(8, Objective::grpo).zero == 3);
 }
 
 TEST_CASE("a size asked for later is the size asked for at once") {

@@ -22,6 +22,6 @@ namespace vramplan {
                                       const LayoutChoice& layout, const Gpu* gpu);
 
 // The layout of a request that names none: one rank, or fully sharded data parallelism over all GPUs.
-[[nodiscard]] LayoutChoice default_layout(std::int64_t gpus);
+[[nodiscard]] LayoutChoice default_layout(std::int64_t gpus, Objective objective = Objective::sft);
 
 }  // namespace vramplan

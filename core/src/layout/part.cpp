@@ -67,6 +67,7 @@ void cut_ends(ModelArchitecture& part, const Stage& stage) {
 ModelArchitecture part_of(const ModelArchitecture& model, const LayoutChoice& layout, const Stage& stage,
                           std::int64_t vocabulary_multiple) {
   ModelArchitecture part = model;
+  if (layout.pp > 1) part.order.clear();  // of the whole model only
   const Cutter cut{layout};
   for (std::size_t i = 0; i < part.groups.size(); ++i) {
     LayerGroup& group = part.groups[i];
