@@ -128,7 +128,7 @@ TEST_CASE("the rest of a rank's numbers follow: symbols of widths, tokens of a s
   LayoutChoice l = layout(4);
   l.cp = 2;
   l.sp = true;
-  const Step step(prepare(llama(), resolve_defaults({ModelById{}, t, {}, l}).training, l, Bytes(0)));
+  const Step step(prepare(llama(), resolve_defaults({ModelById{}, t, {}, l, {}}).training, l, Bytes(0)));
   const SymbolTable& symbols = step.stacks().front().block.symbols;
   CHECK(symbols[Symbol::s] == 1024);
   CHECK(symbols[Symbol::w] == 2048);
@@ -145,7 +145,7 @@ TEST_CASE("micro-batches that wait keep what one keeps, times as many") {
   t.recompute = Recompute::none;
   t.global_batch = 16;
   const LayoutChoice l = layout(1, 4);
-  const TrainingChoice resolved = resolve_defaults({ModelById{}, t, {}, l}).training;
+  const TrainingChoice resolved = resolve_defaults({ModelById{}, t, {}, l, {}}).training;
   const Step first(prepare(llama(), resolved, l, Bytes(0), 0));
   const Step third(prepare(llama(), resolved, l, Bytes(0), 2));
   const WalkedGraph& block = first.stacks().front().block;
@@ -166,7 +166,7 @@ TEST_CASE("experts that are dealt out are shared by the ranks that hold the same
   l.dp = 8;
   l.ep = 4;
   l.zero = 1;
-  const Step step(prepare(mixtral(), resolve_defaults({ModelById{}, t, {}, l}).training, l, Bytes(0)));
+  const Step step(prepare(mixtral(), resolve_defaults({ModelById{}, t, {}, l, {}}).training, l, Bytes(0)));
   const std::int64_t experts = 32 * 2 * 3LL * 14336 * 4096;  // two of eight a layer
   const std::int64_t rest = total_parameters(parameter_groups(mixtral())).value - 4 * experts;
   // Two states of two bytes: the rest over eight ranks, the experts over two.
