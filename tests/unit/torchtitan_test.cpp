@@ -20,8 +20,8 @@ constexpr std::int64_t kRanks = 8;
 struct Choices {
   Recompute recompute = Recompute::selective;
   bool compile = false;
-  std::optional<CrossEntropy> cross_entropy{};
-  std::optional<Version> version{};
+  std::optional<CrossEntropy> cross_entropy = {};
+  std::optional<Version> version = {};
 };
 
 TrainingChoice training(const Choices& choices) {
