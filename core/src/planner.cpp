@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 
 #include "vramplan/changes.hpp"
@@ -189,9 +190,12 @@ std::vector<Change> changes_of(const Resolved& r, const MemoryEstimate& now) {
   });
 }
 
-FitMatrix matrix_of(const Resolved& r, const Catalogue& catalogue) {
-  return fit_matrix(catalogue, r.request,
-                    [&](const PlanRequest& column) { return Spreading(r.model.architecture, column.training); });
+// `own`: of the request as it is.
+FitMatrix matrix_of(const Resolved& r, const Catalogue& catalogue, Spreading& own) {
+  return fit_matrix(catalogue, r.request, [&](const PlanRequest& column) -> NeedPerGpu {
+    if (column.training.method == r.request.training.method) return std::ref(own);
+    return Spreading(r.model.architecture, column.training);
+  });
 }
 
 // The shortest sequence that a curve begins with.
@@ -309,8 +313,9 @@ Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue, cons
   SuggestionQuery query;
   query.precision = r.request.training.precision;
   query.optimizer_states = r.request.training.optimizer.states;
-  report.systems = suggest_hardware(catalogue, query, Spreading(r.model.architecture, r.request.training));
-  report.matrix = matrix_of(r, catalogue);
+  Spreading own(r.model.architecture, r.request.training);
+  report.systems = suggest_hardware(catalogue, query, std::ref(own));
+  report.matrix = matrix_of(r, catalogue, own);
   report.changes = changes_of(r, report.memory);
   add_curves(r, report);
   add_evidence(evidence, report);
