@@ -85,7 +85,7 @@ export function compare(context: Context): TemplateResult | typeof nothing {
   return html`<section class="panel" id="compare" aria-labelledby="compare-title" tabindex="-1">
     <h2 id="compare-title">${words.t('compare.title')}</h2>
     <p>${words.t('compare.text')}</p>
-    <div class="scroll compare-scroll" tabindex="0" role="region" aria-labelledby="compare-title">
+    <div class="scroll compare-scroll" tabindex="0" role="region" aria-label=${words.t('compare.table')}>
       <table class="compare">
         <thead>
           <tr>

@@ -48,7 +48,7 @@ export function fitMatrix(context: Context): TemplateResult | typeof nothing {
   return html`<section class="panel" id="matrix" aria-labelledby="matrix-title" tabindex="-1">
     <h2 id="matrix-title">${words.t('matrix.title')}</h2>
     <p>${words.t('matrix.text')}</p>
-    <div class="scroll matrix-scroll" tabindex="0" role="region" aria-labelledby="matrix-title">
+    <div class="scroll matrix-scroll" tabindex="0" role="region" aria-label=${words.t('matrix.table')}>
       <table class="matrix">
         <thead>
           <tr>
