@@ -145,13 +145,14 @@ TEST_CASE("the policy keeps the FP32 scores of all that it writes, and stacks th
 TEST_CASE("64 sequences are written and judged at a time") {
   TrainingChoice t = ppo(Method::full, Precision::bf16);
   t.global_batch = 128;
+  t.generation->completion_length = 16;
   const Step step = step_of(t);
-  const std::int64_t score = 53LL * kVocabulary * 4;
+  const std::int64_t score = 16LL * kVocabulary * 4;
   CHECK(held(step, Component::kv_cache, EventKind::generation) == 24LL * 2 * 2 * 64 * 64 * 1024 * 2);
   CHECK(held(step, Component::logits, EventKind::generation) == (128 + 64) * score);
-  // Where the cache is small, joining both groups holds more.
-  t.generation->completion_length = 1024;
-  CHECK(held(step_of(t), Component::logits, EventKind::generation) == 2LL * 128 * 1024 * kVocabulary * 4);
+  // Scores of 64 longer answers outweigh the cache: joining both groups holds more.
+  t.generation->completion_length = 53;
+  CHECK(held(step_of(t), Component::logits, EventKind::generation) == 2LL * 128 * 53 * kVocabulary * 4);
   CHECK(held(step_of(t), Component::kv_cache, EventKind::generation) == 0);
 }
 

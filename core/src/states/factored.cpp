@@ -60,6 +60,8 @@ Update adalomo_update(const TrainedTensor& t, const Setting& s) {
   return {false, {}, {{bytes, "P_largest", t.elements()}}, {}};
 }
 
+// No pass for the norm of the gradient comes before (lomo_optim/lomo.py, grad_norm): the Trainer makes the optimizer
+// without a norm to clip at (transformers/trainer_optimizer.py, _get_lomo_optimizer).
 Update lomo_update(const TrainedTensor& t, const Setting& s) {
   const std::int64_t bytes = is_16bit(t, s) ? 2 * kFp32 - 2 : 0;
   return {false, {}, {{bytes, "P_largest", t.elements()}}, {}};

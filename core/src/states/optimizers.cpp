@@ -116,8 +116,9 @@ struct Walk {
 };
 
 void write_temporaries(Contributions& out, const Setting& setting, const Rules& rules) {
-  // Kernels for many tensors take one group of parameters at a time.
-  const bool by_group = setting.framework.hugging_face_optimizers && setting.choice.name != OptimizerName::muon;
+  // Kernels for many tensors take one group of parameters at a time; BAdam's FP32 gradients are there together.
+  const bool by_group = setting.framework.hugging_face_optimizers && setting.choice.name != OptimizerName::muon &&
+                        setting.choice.name != OptimizerName::badam;
   Walk walk;
   Sum together;
   for (const bool last : {false, true}) {
