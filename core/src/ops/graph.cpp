@@ -390,6 +390,9 @@ void Graph::save_in(Op& op, std::int16_t number, TensorId t) {
     return;
   }
   op.saved[op.saved_count++] = t;
+  // What an operation behind those that run again saves is kept after all.
+  std::int16_t& again = tensors_[index(t)].made_again;
+  if (again >= 0 && number > again) again = -1;
   std::int16_t& first = tensors_[index(t)].first_save;
   if (first < 0 || first > number) first = number;
 }
