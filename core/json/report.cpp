@@ -117,6 +117,39 @@ OrderedJson fit(const Report& r) {
           {"reasons", std::move(reasons)}};
 }
 
+OrderedJson band(const Band& b) { return {{"low", b.low}, {"expected", b.expected}, {"high", b.high}}; }
+
+OrderedJson budget(const std::optional<Budget>& b) {
+  if (!b) return nullptr;
+  return {{"tokens", b->tokens},
+          {"days", band(b->days)},
+          {"energy_kwh", b->energy_kwh > 0 ? OrderedJson(b->energy_kwh) : OrderedJson(nullptr)}};
+}
+
+OrderedJson phases(const Speed& s) {
+  OrderedJson out = OrderedJson::array();
+  for (std::size_t i = 0; i < kSpeedPhases; ++i) {
+    const PhaseTime& time = s.phases[i];
+    if (time.seconds <= 0) continue;
+    out.push_back(
+        {{"id", name_of(static_cast<SpeedPhase>(i))}, {"seconds", time.seconds}, {"bound", name_of(time.bound)}});
+  }
+  return out;
+}
+
+OrderedJson speed(const std::optional<SpeedEstimate>& estimate) {
+  if (!estimate) return nullptr;
+  if (!estimate->refused.empty()) return {{"refused", estimate->refused}};
+  const Speed& s = estimate->speed;
+  return {{"step_seconds", band(s.step_seconds)},
+          {"tokens_per_second", band(s.tokens_per_second)},
+          {"tokens_per_second_per_gpu", band(s.tokens_per_second_per_gpu)},
+          {"mfu", s.mfu},
+          {"bound", name_of(s.bound)},
+          {"phases", phases(s)},
+          {"budget", budget(estimate->budget)}};
+}
+
 OrderedJson offers(const std::vector<SystemOffer>& systems) {
   OrderedJson out = OrderedJson::array();
   for (const SystemOffer& s : systems) {
@@ -396,7 +429,7 @@ OrderedJson write_report(const Report& r, const Json& document, std::string_view
           {"fit", fit(r)},
           {"curves", curves(r)},
           {"fit_matrix", fit_matrix(r.matrix)},
-          {"speed", nullptr},
+          {"speed", speed(r.speed)},
           {"suggestions",
            {{"systems", systems(r.systems)},
             {"not_fitting", refused(r.systems)},

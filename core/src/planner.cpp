@@ -173,6 +173,26 @@ void warn_about_hardware(const Resolved& r, bool layout_given, std::vector<Warni
   }
 }
 
+std::int64_t gpus_per_node(const Resolved& r) {
+  constexpr std::int64_t kUsual = 8;
+  const std::int64_t count = ranks_of(r.layout);
+  return r.request.hardware ? r.request.hardware->per_node.value_or(std::min(count, kUsual)) : std::min(count, kUsual);
+}
+
+SpeedEstimate speed_of(const Resolved& r) {
+  const TrainingChoice& t = r.request.training;
+  SpeedEstimate estimate;
+  if (const auto reason = speed_refusal(*r.gpu, t)) {
+    estimate.refused = *reason;
+    return estimate;
+  }
+  const NodeShape node = node_shape(*r.gpu, gpus_per_node(r), std::nullopt);
+  const SpeedModel model(r.model.architecture, t, *r.gpu, node);
+  estimate.speed = model(r.layout, {t.micro_batch, t.sequence_length});
+  if (t.tokens) estimate.budget = budget_of(estimate.speed, *t.tokens, *r.gpu, ranks_of(r.layout));
+  return estimate;
+}
+
 // All ranks of a node together.
 void add_host_memory(const Step& step, std::int64_t per_node, Report& report) {
   Composition sum;
@@ -305,11 +325,11 @@ Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue, cons
   report.beyond_allocated = beyond_allocated(report.memory);
   for (const LayerStack& s : step.stacks()) report.layer_rows.push_back({s.first, s.count, step.kept_per_layer(s)});
   report.timeline = timeline_of(step);
-  const std::int64_t count = ranks_of(r.layout);
-  const std::int64_t per_node = r.request.hardware && r.request.hardware->per_node ? *r.request.hardware->per_node
-                                                                                   : std::min<std::int64_t>(count, 8);
-  add_host_memory(step, per_node, report);
-  if (r.gpu != nullptr) report.fit = judge(report.memory.device, usable_bytes(*r.gpu));
+  add_host_memory(step, gpus_per_node(r), report);
+  if (r.gpu != nullptr) {
+    report.fit = judge(report.memory.device, usable_bytes(*r.gpu));
+    report.speed = speed_of(r);
+  }
   SuggestionQuery query;
   query.precision = r.request.training.precision;
   query.optimizer_states = r.request.training.optimizer.states;

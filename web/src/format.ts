@@ -26,6 +26,10 @@ export interface Format {
   signedPermille(value: number): string;
   /** Three digits, in billions or, below a tenth of one, in millions. */
   large(value: number): { value: string; scale: 'billions' | 'millions' };
+  /** Three digits: 12.3, 1,230, 0.0123. */
+  significant(value: number): string;
+  /** 1.23 s, or 12.3 ms. */
+  seconds(value: number): string;
   /** In the chosen unit, for axes. */
   inUnit(bytes: number): number;
   fromUnit(value: number): number;
@@ -75,6 +79,9 @@ export function formatIn(language: Language, unit: Unit): Format {
     },
     permille: (value) => tenths.format(value / 1000),
     signedPermille: (value) => signedTenths.format(value / 1000),
+    significant: (value) => significant.format(value),
+    seconds: (value) =>
+      value < 1 ? `${significant.format(value * 1000)}\u00a0ms` : `${significant.format(value)}\u00a0s`,
     large: (value) =>
       value < 1e8
         ? { value: significant.format(value / 1e6), scale: 'millions' }

@@ -127,6 +127,17 @@ export interface Fit {
   reasons: Notice[];
 }
 
+// An estimate: seconds and tokens a second, nine runs in ten between low and high.
+export interface Speed {
+  step_seconds: Estimate;
+  tokens_per_second: Estimate;
+  tokens_per_second_per_gpu: Estimate;
+  mfu: number; // of the card's dense peak in the run's precision
+  bound: string; // i18n key `bound.<bound>`: what most of the step waits for
+  phases: { id: string; seconds: number; bound: string }[]; // i18n key `speed.phase.<id>`; they add up to the step
+  budget: { tokens: number; days: Estimate; energy_kwh: number | null } | null; // of training.tokens; energy of the cards at rated power: a ceiling
+}
+
 export interface SystemOffer {
   id: string;
   gpus_in_system: number;
@@ -226,7 +237,7 @@ export interface Report {
   fit?: Fit | null; // null: no GPU chosen
   curves?: { limit_bytes: number; micro_batch: Curve; sequence_length: Curve }; // limit 0: no card is known
   fit_matrix?: FitMatrix;
-  speed?: null;
+  speed?: Speed | { refused: string } | null; // null: no GPU chosen; refused: i18n key `speed.refused.<reason>`
   // not_fitting: GPUs that are left out, and why (i18n key `reason.<reason>`)
   suggestions?: {
     systems: HardwareSuggestion[];

@@ -1,5 +1,5 @@
 // The pipeline, stage by stage: request -> architecture -> parameters -> states -> ops -> layout -> step -> memory ->
-// fit -> suggestions -> evidence -> report. The only place that chains them.
+// fit -> speed -> suggestions -> evidence -> report. The only place that chains them.
 #pragma once
 
 #include "vramplan/catalogue.hpp"

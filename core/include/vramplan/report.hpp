@@ -19,6 +19,7 @@
 #include "vramplan/launch.hpp"
 #include "vramplan/memory.hpp"
 #include "vramplan/request.hpp"
+#include "vramplan/speed.hpp"
 #include "vramplan/step.hpp"
 #include "vramplan/suggestion.hpp"
 
@@ -75,6 +76,13 @@ struct Change {
   Verdict verdict = Verdict::unknown;
 };
 
+// How fast it runs, or why nobody can tell (speed.hpp).
+struct SpeedEstimate {
+  Speed speed;
+  std::optional<Budget> budget;  // for `training.tokens`
+  std::string_view refused;      // "": there is an estimate
+};
+
 struct Report {
   PlanRequest request;  // every default filled in
   ResolvedModel model;
@@ -90,6 +98,7 @@ struct Report {
   Bytes host_memory_per_node;                                // what is offloaded or paged
   std::vector<std::pair<Component, Bytes>> host_components;  // of a node; they add up to it
   std::optional<Fit> fit;
+  std::optional<SpeedEstimate> speed;  // where a GPU is chosen
   HardwareSuggestions systems;
   FitMatrix matrix;
   std::vector<Change> changes;

@@ -15,6 +15,7 @@ import { memoryBar } from './memory-bar';
 import { threeNumbers } from './numbers';
 import { afterTraining, growth } from './outlook';
 import { problemSummary, unreadNotice, vendorNotice } from './problems';
+import { speedSection } from './speed';
 import { changeSuggestions, hardwareSuggestions } from './suggestions';
 import { steps } from './steps';
 import { timeline } from './timeline';
@@ -132,6 +133,7 @@ const parts: readonly [section: string, view: (context: Context) => TemplateResu
   ['changes', changeSuggestions],
   ['curves', curves],
   ['timeline', timeline],
+  ['speed', speedSection],
   ['hardware', hardwareSuggestions],
   ['growth', growth],
   ['matrix', fitMatrix],
