@@ -198,8 +198,8 @@ TEST_CASE("beside the logits the allocator holds what the blocks' forward left i
   t.trainable_layers = 1;
   t.sequence_length = 8192;
   const Step step = step_of(kLlama, t);
-  // Of a token in a frozen layer: its input, the stream behind attention and the norm of that; gate's activation, up and
-  // their product, in 16 bits.
+  // Of a token in a frozen layer: its input, the stream behind attention and the norm of that; gate's activation, up
+  // and their product, in 16 bits.
   constexpr std::int64_t kLeft = 2 * (3 * 4096 + 3 * 14336);
   const Bytes head = std::max(step.live({EventKind::forward_head}), step.live({EventKind::backward_head}));
   CHECK(step.highest().bytes == head);
