@@ -26,8 +26,12 @@ export interface Vendor {
 export const sections = [
   'table',
   'timeline',
+  'speed',
   'curves',
   'matrix',
+  'growth',
+  'launch',
+  'after',
   'accuracy',
   'changes',
   'hardware',
