@@ -13,8 +13,9 @@ struct Sized {
   Params parameters;
 };
 
-// How many models above the bound are tried for one of a leaner shape.
-constexpr std::ptrdiff_t kNeighbours = 8;
+// Above the bound, models of a leaner shape are sought up to half as large again: what a shape decides, activations and
+// logits, is the smaller part of what a model near the bound needs.
+constexpr std::int64_t kReachParts = 2;
 // The next size up is larger by a quarter or more: less is another model of the same size.
 constexpr std::int64_t kStepParts = 4;
 
@@ -79,7 +80,7 @@ class Trial {
   const NeedOfModel* need_;
 };
 
-// Halves the list, then looks among the neighbours above.
+// Halves the list, then looks at what is just above the bound.
 std::optional<GrowthModel> largest_fitting(const std::vector<Sized>& models, const Trial& trial) {
   std::optional<GrowthModel> best;
   auto low = models.begin();
@@ -93,8 +94,9 @@ std::optional<GrowthModel> largest_fitting(const std::vector<Sized>& models, con
       high = middle;
     }
   }
-  const auto end = low + std::min(kNeighbours, models.end() - low);
-  for (auto model = low; model != end; ++model) {
+  if (low == models.end()) return best;
+  const Params reach = low->parameters + Params(low->parameters.value / kReachParts);
+  for (auto model = low; model != models.end() && model->parameters <= reach; ++model) {
     if (std::optional<GrowthModel> found = trial(*model)) best = std::move(found);
   }
   return best;

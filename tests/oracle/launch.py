@@ -45,10 +45,42 @@ FILLED = {
     "ROTARY_BASE": "500000",
     "TRAIN_ITERATIONS": "100",
 }
+# And what Slurm does.
+NODE = {"$SLURM_NODEID": "0", "$MAIN_NODE": "localhost", "$SLURM_JOB_ID": "1"}
 
 os.environ.update(
     DISABLE_VERSION_CHECK="1", HF_HUB_OFFLINE="1", ACCELERATE_USE_CPU="true", AXOLOTL_DO_NOT_TRACK="1", WANDB_DISABLED="1"
 )
+
+
+class Absent(types.ModuleType):
+    """A package that a framework imports and its parser does not need."""
+
+    __path__ = []
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: args[0] if args and callable(args[0]) else (lambda function: function)
+
+
+class AbsentFinder:
+    NAMES = {"numba", "posthog", "colorama", "addict", "evaluate", "s3fs", "gcsfs", "adlfs", "ocifs", "scipy", "optimum", "schedulefree", "gradio"}
+
+    def find_spec(self, name, path=None, target=None):
+        import importlib.machinery
+
+        known = name.split(".")[0] in self.NAMES
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if known else None
+
+    def create_module(self, spec):
+        return Absent(spec.name)
+
+    def exec_module(self, module):
+        pass
+
+
+sys.meta_path.append(AbsentFinder())
 
 
 def fill(text):
@@ -81,6 +113,8 @@ def words_of(script):
     command = script.replace("\\\n", " ").strip().splitlines()[-1]
     if command.startswith("srun bash -c '"):
         command = command.removeprefix("srun bash -c '").removesuffix("'")
+    for name, value in NODE.items():
+        command = command.replace(name, value)
     return shlex.split(command)
 
 

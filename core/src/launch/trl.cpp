@@ -32,6 +32,15 @@ bool has_reference(const TrainingChoice& t) {
   return *t.reference != Reference::model || !has_adapters(t.method);
 }
 
+// One call of generation answers whole groups (trl/trainer/grpo_config.py: num_generations, 8 unless chosen).
+constexpr std::int64_t kGenerations = 8;
+bool has_groups(const Run& run) {
+  const TrainingChoice& t = run.training();
+  if (t.objective != Objective::grpo || !t.generation) return true;
+  const std::int64_t pass = saturating_multiply(t.micro_batch, run.layout.dp);
+  return saturating_multiply(pass, run.accumulation) % t.generation->generations.value_or(kGenerations) == 0;
+}
+
 // SFTTrainer and DPOTrainer load in any type; without autocast the type of the weights is that of the computation.
 bool has_precision(const Run& run) {
   const Precision p = run.training().precision;
@@ -49,6 +58,7 @@ LaunchOmission lacks(const Run& run) {
   needs.that(optimizer_name(run).has_value(), "/training/optimizer/name");
   needs.that(has_loss(t), "/training/cross_entropy");
   needs.that(has_reference(t), "/training/reference");
+  needs.that(has_groups(run), "/training/generation/generations");
   need_trainer(run, needs);
   return {LaunchId::trl, LaunchReason::not_expressible, needs.pointer()};
 }
