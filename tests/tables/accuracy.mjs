@@ -107,7 +107,8 @@ function withoutDefaults(request, options) {
   const defaults = new Map(options.map((option) => [option.pointer, option.default]));
   for (const degree of ['dp', 'tp', 'pp', 'vpp', 'cp', 'ep']) defaults.set(`/layout/${degree}`, 1);
   defaults.set('/hardware/per_node', Math.min(request.hardware?.count ?? 1, 8));
-  defaults.set('/training/logits_upcast', null); // absent is not false: the framework decides
+  // Absent is not false: the framework decides.
+  for (const field of ['logits_upcast', 'fp32_gradients']) defaults.set(`/training/${field}`, null);
   const fallback = (pointer) => (defaults.has(pointer) ? defaults.get(pointer) : false);
   const isDefault = (value, pointer) => JSON.stringify(value) === JSON.stringify(fallback(pointer));
   const strip = (value, pointer) => {

@@ -31,8 +31,9 @@ const at = (report, event) => report.timeline.findLast((point) => point.event ==
 const component = (report, id) => report.memory.components.find((row) => row.id === id)?.bytes ?? 0;
 /** Weights, gradients and optimizer states when all of them are there. */
 function states(report) {
-  const { weights = 0, frozen_weights = 0, gradients = 0, optimizer_states = 0 } = at(report, 'optimizer_step');
-  return weights + frozen_weights + gradients + optimizer_states;
+  const held = at(report, 'optimizer_step');
+  const { weights = 0, frozen_weights = 0, gradients = 0, master_weights = 0, optimizer_states = 0 } = held;
+  return weights + frozen_weights + gradients + master_weights + optimizer_states;
 }
 function temporary(report) {
   return report.memory.components.filter(({ group }) => group === 'temporary').reduce((sum, row) => sum + row.bytes, 0);
@@ -320,6 +321,7 @@ report(
         framework: 'megatron',
         precision: 'bf16_amp',
         micro_batch: 4,
+        recompute: 'none',
         kernels: 'fused',
       },
       { gpu: 'a800-sxm4-80gb', count },

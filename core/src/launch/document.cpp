@@ -53,17 +53,30 @@ std::string rows(const std::vector<Settings>& list, std::size_t indent) {
   return out;
 }
 
+std::string on_the_line(std::string_view text) {
+  std::string out(1, ' ');
+  out += text;
+  out += '\n';
+  return out;
+}
+
+std::string below(std::string_view text) {
+  std::string out(1, '\n');
+  out += text;
+  return out;
+}
+
 struct YamlValue {
   std::size_t indent;
   std::string operator()(std::nullptr_t) const { return " null\n"; }
   std::string operator()(bool v) const { return v ? " true\n" : " false\n"; }
-  std::string operator()(std::int64_t v) const { return " " + std::to_string(v) + "\n"; }
-  std::string operator()(double v) const { return " " + text_of(v) + "\n"; }
-  std::string operator()(const std::string& v) const { return " " + yaml_text(v) + "\n"; }
-  std::string operator()(const Placeholder& v) const { return " " + v.name + "  # placeholder\n"; }
-  std::string operator()(const Words& v) const { return " " + yaml_list(v) + "\n"; }
-  std::string operator()(const Settings& v) const { return "\n" + lines(v, indent + kIndent); }
-  std::string operator()(const std::vector<Settings>& v) const { return "\n" + rows(v, indent + kIndent); }
+  std::string operator()(std::int64_t v) const { return on_the_line(std::to_string(v)); }
+  std::string operator()(double v) const { return on_the_line(text_of(v)); }
+  std::string operator()(const std::string& v) const { return on_the_line(yaml_text(v)); }
+  std::string operator()(const Placeholder& v) const { return on_the_line(v.name + "  # placeholder"); }
+  std::string operator()(const Words& v) const { return on_the_line(yaml_list(v)); }
+  std::string operator()(const Settings& v) const { return below(lines(v, indent + kIndent)); }
+  std::string operator()(const std::vector<Settings>& v) const { return below(rows(v, indent + kIndent)); }
 };
 
 std::string lines(const Settings& settings, std::size_t indent) {

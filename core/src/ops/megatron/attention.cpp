@@ -43,13 +43,6 @@ TensorId gate_output(Graph& g, TensorId qkv, TensorId out, OutputGate kind) {
   return g.apply({out, gate}, size, kAttention, {.saves = {out, gate}});
 }
 
-TensorId attend(Graph& g, const BlockContext& c, const Heads& heads) {
-  const Again again(g);
-  const TensorId out = core_attention(g, c, heads);
-  if (c.recomputes(RecomputeModule::core_attn)) again.checkpoint(g);
-  return out;
-}
-
 }  // namespace
 
 TensorId self_attention(Graph& g, const BlockContext& c, TensorId stream, const Attention& a) {
@@ -57,10 +50,13 @@ TensorId self_attention(Graph& g, const BlockContext& c, TensorId stream, const 
   const TensorId q = rotated(g, c, head_norm(g, c, p.q, a, Symbol::a), a);
   const TensorId k = rotated(g, c, head_norm(g, c, p.k, a, Symbol::ak), a);
   const TensorId v = whole(g, p.v);
-  const TensorId out = attend(g, c, {q, k, v, {Symbol::av}, a.kv_heads < a.heads, a.softcap});
+  Again again(g);
+  const TensorId out = core_attention(g, c, {q, k, v, {Symbol::av}, a.kv_heads < a.heads, a.softcap});
+  again.stop(g);
   const TensorId gated = gate_output(g, p.all, out, a.output_gate);
   const TensorId answer =
       row_linear(g, c, gated, {.module = Module::o, .in = {Symbol::av}, .out = {Symbol::h}, .bias = a.o_bias});
+  if (c.recomputes(RecomputeModule::core_attn)) again.checkpoint(g);
   g.hold({p.all});  // the name of the values keeps the whole projection while the module runs
   return answer;
 }
@@ -92,10 +88,13 @@ TensorId latent_attention(Graph& g, const BlockContext& c, TensorId stream, cons
   const TensorId v = g.tensor(token_size({Symbol::av}, g.at(kv).size.type), kAttention, g.at(kv).requires_grad);
   g.run({kv}, {k, v}, {});
   up_again.stop(g);
-  const TensorId out = attend(g, c, {q, k, v, {Symbol::av}, false, 0});
+  Again again(g);
+  const TensorId out = core_attention(g, c, {q, k, v, {Symbol::av}, false, 0});
+  again.stop(g);
   if (c.recomputes(RecomputeModule::mla_up_proj)) up_again.drop_output(g);
   const TensorId answer =
       row_linear(g, c, out, {.module = Module::o, .in = {Symbol::av}, .out = {Symbol::h}, .bias = a.o_bias});
+  if (c.recomputes(RecomputeModule::core_attn)) again.checkpoint(g);
   if (c.recomputes(RecomputeModule::layernorm)) norm_again.drop_output(g);
   return answer;
 }

@@ -5,7 +5,7 @@ namespace vramplan::ops::megatron {
 
 TensorId dense_mlp(Graph& g, const BlockContext& c, TensorId stream, const DenseMlp& mlp) {
   constexpr Component kMlp = Component::activations_mlp;
-  const Again again(g);
+  Again again(g);
   const TensorId wide = norm_linear(g, c, stream,
                                     {.module = mlp.gated ? Module::gate_up : Module::up,
                                      .in = {Symbol::h},
@@ -17,6 +17,7 @@ TensorId dense_mlp(Graph& g, const BlockContext& c, TensorId stream, const Dense
   const TensorId out =
       row_linear(g, c, inner,
                  {.module = Module::down, .in = {Symbol::f}, .out = {Symbol::h}, .bias = mlp.bias, .component = kMlp});
+  again.stop(g);
   if (c.recomputes(RecomputeModule::mlp)) again.checkpoint(g);
   return out;
 }

@@ -43,11 +43,14 @@ namespace vramplan::ops::megatron {
 class Again {
  public:
   explicit Again(const Graph& g) : first_(g.ops().size()) {}
-  // A checkpoint around a module keeps its input and gives its output on.
-  void checkpoint(Graph& g) const { g.recompute(first_, g.ops().size(), last(g), false); }
+  void stop(const Graph& g) {
+    end_ = g.ops().size();
+    last_ = last(g);
+  }
+  // A checkpoint around a module keeps its input and gives its output on. When all that keep the output are there.
+  void checkpoint(Graph& g) const { g.recompute(first_, end_, last_, false); }
   // A checkpoint that drops its output too, until the gradient of what the last operation made arrives
   // (tensor_parallel/random.py, CheckpointWithoutOutput).
-  void stop(const Graph& g) { end_ = g.ops().size(); }
   void drop_output(Graph& g) const { g.recompute(first_, end_, last(g), true); }
 
  private:
@@ -57,7 +60,7 @@ class Again {
     while (i > 0 && g.ops()[i].output_count == 0) --i;
     return i;
   }
-  std::size_t first_, end_ = 0;
+  std::size_t first_, end_ = 0, last_ = 0;
 };
 
 }  // namespace vramplan::ops::megatron

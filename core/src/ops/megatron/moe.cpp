@@ -87,7 +87,7 @@ TensorId experts(Graph& g, const BlockContext& c, const Dispatched& in, const Mo
 
 // A column-parallel and a row-parallel matrix on the same normed tokens.
 TensorId shared_experts(Graph& g, const BlockContext& c, TensorId x, const MoeMlp& mlp) {
-  const Again again(g);
+  Again again(g);
   const Width fs{Symbol::fs};
   const TensorId wide = column_linear(
       g, c, x,
@@ -96,6 +96,7 @@ TensorId shared_experts(Graph& g, const BlockContext& c, TensorId x, const MoeMl
   TensorId out =
       row_linear(g, c, inner, {.module = Module::shared_down, .in = fs, .out = {Symbol::h}, .component = kMoe});
   if (mlp.shared_expert_gate) out = g.apply({out}, g.at(out).size, kMoe, {.saves = {out}});
+  again.stop(g);
   if (c.recomputes(RecomputeModule::shared_experts)) again.checkpoint(g);
   return out;
 }
@@ -110,7 +111,7 @@ TensorId moe_mlp(Graph& g, const BlockContext& c, TensorId stream, const MoeMlp&
   Again norm_again(g);
   const TensorId normed = norm(g, c, stream);
   norm_again.stop(g);
-  const Again layer_again(g);
+  Again layer_again(g);
   const Width h{Symbol::h};
   const Width m{Symbol::m};
   const bool narrow = mlp.latent_size > 0;
@@ -123,6 +124,7 @@ TensorId moe_mlp(Graph& g, const BlockContext& c, TensorId stream, const MoeMlp&
   TensorId out = combine(g, experts(g, c, dispatched, mlp), routed, tokens, mlp);
   if (narrow) out = latent(g, c, out, Module::latent_out, m, h);
   if (shared) out = add(g, out, beside);
+  layer_again.stop(g);
   if (c.recomputes(RecomputeModule::moe)) layer_again.checkpoint(g);
   if (c.recomputes(RecomputeModule::layernorm)) norm_again.drop_output(g);
   return out;
