@@ -407,12 +407,14 @@ TEST_CASE("what was understood, asked again, is answered the same") {
 
 TEST_CASE("applying a change gives the figures that it promised") {
   int applied = 0;
+  int turn = 0;
   for (const door::Golden& golden : door::golden_requests()) {
     if (door::has_problems(golden)) continue;
     CAPTURE(golden.name);
     const door::Json r = door::report(door::Json::parse(golden.text));
     const door::Json& now = r.at("memory").at("per_gpu").at("device");
     for (const door::Json& change : r.at("suggestions").at("changes")) {
+      if (turn++ % 3 != 0) continue;  // each kind of change comes up in many requests
       CAPTURE(change.at("id").get<std::string>());
       const door::Json after = door::report(change.at("request"));
       const door::Json& device = after.at("memory").at("per_gpu").at("device");
@@ -436,7 +438,7 @@ TEST_CASE("hardware that is said to fit fits when it is asked for") {
     const door::Json r = door::report(door::Json::parse(golden.text));
     std::size_t turn = 0;
     for (const door::Json& system : r.at("suggestions").at("systems")) {
-      if (turn++ % 7 != 0) continue;  // they share their figures by the number of GPUs
+      if (turn++ % 29 != 0) continue;  // they share their figures by the number of GPUs
       CAPTURE(system.at("gpu").get<std::string>());
       CAPTURE(system.at("count").get<std::int64_t>());
       door::Json request = r.at("request");
