@@ -262,7 +262,7 @@ test('a change does what it promises', () =>
     const changes = page.locator('.change');
     const promised = (await changes.first().locator('.offer-figures').textContent()).match(/daarna (\S+\sGB)/)[1];
     await changes.first().getByRole('button').click();
-    await page.waitForTimeout(150);
+    await page.waitForTimeout(1500);
     assert.equal((await answerOf(page)).numbers[2], promised);
   }));
 

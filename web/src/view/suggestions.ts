@@ -82,7 +82,7 @@ function offer(context: Context, suggestion: HardwareSuggestion): TemplateResult
   return html`<li class="offer verdict-${suggestion.verdict}">
     <div class="offer-head">
       ${verdictIcon(suggestion.verdict)}
-      <h4>${name}</h4>
+      <h4 lang="en">${name}</h4>
     </div>
     <p class="offer-figures">
       <strong>${words.t(`verdict.${suggestion.verdict}`)}</strong>
