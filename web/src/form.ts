@@ -218,7 +218,10 @@ export function withRequest(state: State, request: PlanRequest, catalogue: Catal
   const leaves = [
     ...leavesOf(request.training, '/training'),
     ...(place.zero === 'own' ? leavesOf(request.layout, '/layout') : []),
-  ].filter(([pointer, choice]) => !isDefault(catalogue, pointer, choice));
+  ]
+    // What has no place in the form is as the planner resolved it, and resolves so again.
+    .filter(([pointer]) => catalogue.options.some((option) => option.pointer === pointer))
+    .filter(([pointer, choice]) => !isDefault(catalogue, pointer, choice));
   return {
     ...state,
     ...modelState(request.model),
