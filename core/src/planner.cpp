@@ -84,10 +84,22 @@ Step step_for(const Resolved& r, std::int64_t stage) {
   return Step(prepare(r.model.architecture, r.request.training, r.layout, cublas_workspace(r.gpu), stage));
 }
 
-// Every stage of the pipeline; the one that needs the most decides.
-std::vector<MemoryEstimate> stages_of(const Resolved& r) {
-  std::vector<MemoryEstimate> stages;
-  for (std::int64_t i = 0; i < r.layout.pp; ++i) stages.push_back(estimate_memory(step_for(r, i), r.gpu));
+// Every stage of the pipeline, and the step of the first that needs the most.
+struct Stages {
+  std::vector<MemoryEstimate> memory;
+  Step binding;
+  std::size_t binding_index = 0;
+};
+Stages stages_of(const Resolved& r) {
+  Stages stages{{}, step_for(r, 0)};
+  stages.memory.push_back(estimate_memory(stages.binding, r.gpu));
+  for (std::int64_t i = 1; i < r.layout.pp; ++i) {
+    Step step = step_for(r, i);
+    stages.memory.push_back(estimate_memory(step, r.gpu));
+    if (stages.memory.back().device.expected <= stages.memory[stages.binding_index].device.expected) continue;
+    stages.binding_index = static_cast<std::size_t>(i);
+    stages.binding = std::move(step);
+  }
   return stages;
 }
 
@@ -306,19 +318,17 @@ Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue, cons
   Result<Resolved> resolved = resolve(request, catalogue);
   if (!resolved.ok()) return resolved.problems();
   const Resolved& r = resolved.value();
-  const std::vector<MemoryEstimate> stages = stages_of(r);
-  const auto binding = std::max_element(
-      stages.begin(), stages.end(), [](const auto& a, const auto& b) { return a.device.expected < b.device.expected; });
-  const Step step = step_for(r, binding->stage);
+  const Stages stages = stages_of(r);
+  const Step& step = stages.binding;
   if (!step.valid()) return Problem{ProblemCode::internal, "/model", {{"what", "graph"}}};
 
   Report report;
   report.request = r.request;
   report.model = r.model;
   report.inventory = inventory_of(r);
-  report.stages = stages;
+  report.stages = stages.memory;
   report.layers = layers_of(r.model.architecture);
-  report.memory = estimate_memory(step, r.gpu);
+  report.memory = stages.memory[stages.binding_index];
   report.first_step = step.highest_of_first_step();
   if (too_large(report.memory)) return Problem{ProblemCode::too_large, "", {}};
   report.components = breakdown(step, report.memory.peak);

@@ -1112,8 +1112,7 @@ struct Cached {
   Dim width = 0, tokens = 0;
 };
 Cached cached_by(const Attention& a, Dim length) {
-  const Dim v_head = a.v_head_dim > 0 ? a.v_head_dim : a.head_dim;
-  return {a.kv_heads * (a.head_dim + v_head), a.window > 0 ? std::min(a.window, length) : length};
+  return {a.kv_heads * (a.head_dim + v_head_dim_of(a)), a.window > 0 ? std::min(a.window, length) : length};
 }
 // Transformers caches the expanded keys and values (modeling_deepseek_v3.py).
 Cached cached_by(const LatentAttention& a, Dim length) {

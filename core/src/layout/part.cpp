@@ -1,8 +1,6 @@
 // The part of a model that one rank holds. Tensor parallelism: heads, inner widths and the vocabulary are dealt out;
 // key heads that are fewer than the ranks are held by several of them (Megatron-LM, megatron/core/transformer/
 // attention.py, num_query_groups_per_partition).
-#include <algorithm>
-
 #include "vramplan/layout.hpp"
 
 namespace vramplan {

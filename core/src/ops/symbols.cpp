@@ -14,7 +14,7 @@ struct Fill {
   Dim hidden;
 
   void operator()(const Attention& a) const {
-    const Dim v_head = a.v_head_dim > 0 ? a.v_head_dim : a.head_dim;
+    const Dim v_head = v_head_dim_of(a);
     t[Symbol::a] = a.heads;
     t[Symbol::ak] = a.kv_heads;
     t[Symbol::q] = a.heads * a.head_dim;
