@@ -75,7 +75,7 @@ TensorId base_of_dropped(Graph& g, const BlockContext& c, TensorId dropped, cons
 }
 
 // x times the magnitude over the norm, which is trained: both sides of the product are kept.
-TensorId times_magnitude(Graph& g, TensorId x, const Size& made, Bytes gradient, const Workspace& more) {
+TensorId times_magnitude(Graph& g, TensorId x, Size made, Bytes gradient, const Workspace& more) {
   Workspace backward = more;
   backward.add(made);
   const TensorId out = g.tensor(made, kAdapter, true);
@@ -195,7 +195,7 @@ Size merged_factor(const BlockContext& c, Width side, const Linear& w) {
 }
 
 // A factor in the weight's type.
-TensorId lowered_factor(Graph& g, const BlockContext& c, const Size& held) {
+TensorId lowered_factor(Graph& g, const BlockContext& c, Size held) {
   OpTraits traits;
   add_parameter_gradient(g, c, held, traits);
   const TensorId factor = g.tensor(held.as(c.weights), kAdapter, true);

@@ -35,7 +35,7 @@ TensorId normalized(Graph& g, TensorId x) {
 }
 
 // FP32, a head after the other, filled up to whole chunks: F.pad copies even where nothing is added.
-TensorId padded(Graph& g, TensorId x, const Size& size) { return g.apply({x}, size, kRecurrent); }
+TensorId padded(Graph& g, TensorId x, Size size) { return g.apply({x}, size, kRecurrent); }
 TensorId for_every_head(Graph& g, TensorId x, const GatedDeltaNet& m) {
   if (m.key_heads == m.value_heads) return x;
   return g.apply({x}, every_token(Symbol::ke, g.at(x).size.type), kRecurrent);

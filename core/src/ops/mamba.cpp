@@ -38,7 +38,7 @@ class CompositeScan {
 
  private:
   [[nodiscard]] bool autocast() const { return c_.framework.autocast; }
-  TensorId made(TensorId from, const Size& size) { return g_.apply({from}, size, kRecurrent); }
+  TensorId made(TensorId from, Size size) { return g_.apply({from}, size, kRecurrent); }
   TensorId sum(TensorId x, TensorId y) {
     return g_.apply({x, y}, values_, kRecurrent, {.passes_gradient = g_.at(x).size.type == g_.at(y).size.type});
   }
@@ -78,7 +78,7 @@ class CompositeScan {
   }
   TensorId ready(TensorId x) { return autocast() ? cast(g_, x, c_.compute, kRecurrent) : x; }
   TensorId arranged(TensorId x) { return copy(g_, ready(x)); }
-  TensorId einsum(TensorId x, TensorId y, const Size& size) { return product(g_, x, y, size.as(g_.at(x).size.type)); }
+  TensorId einsum(TensorId x, TensorId y, Size size) { return product(g_, x, y, size.as(g_.at(x).size.type)); }
 
   TensorId inside_chunks(TensorId queries, TensorId keys, TensorId values, TensorId cumulative) {
     const TensorId decay = pairwise_decay(cumulative);

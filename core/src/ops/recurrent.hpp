@@ -23,9 +23,9 @@ inline constexpr Component kRecurrent = Component::activations_ssm;
 }
 
 // A tensor that one operation makes of others and that is kept for backward with its inputs, as a product keeps both.
-[[nodiscard]] TensorId product(Graph& g, TensorId x, TensorId y, const Size& made);
+[[nodiscard]] TensorId product(Graph& g, TensorId x, TensorId y, Size made);
 // One whose derivative needs the result itself: exp, sigmoid, rsqrt.
-[[nodiscard]] TensorId keeps_result(Graph& g, TensorId x, const Size& made);
+[[nodiscard]] TensorId keeps_result(Graph& g, TensorId x, Size made);
 
 // exp(A), which is kept where A is trained, and -exp(A), which its product keeps: a value a head.
 [[nodiscard]] constexpr Size decay_rates(const BlockContext& c) {

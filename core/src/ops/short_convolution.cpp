@@ -47,14 +47,14 @@ Convolved padded(Graph& g, const BlockContext& c, TensorId in, const Convolution
 
 }  // namespace
 
-TensorId product(Graph& g, TensorId x, TensorId y, const Size& made) {
+TensorId product(Graph& g, TensorId x, TensorId y, Size made) {
   const TensorId out = g.apply({x, y}, made, kRecurrent);
   if (g.at(y).requires_grad) g.save(x);
   if (g.at(x).requires_grad) g.save(y);
   return out;
 }
 
-TensorId keeps_result(Graph& g, TensorId x, const Size& made) {
+TensorId keeps_result(Graph& g, TensorId x, Size made) {
   const TensorId out = g.apply({x}, made, kRecurrent);
   if (g.at(out).requires_grad) g.save(out);
   return out;
