@@ -202,10 +202,10 @@ OrderedJson curve(const Curve& c) {
           {"runs_out_at", or_null(c.runs_out_at)}};
 }
 
-OrderedJson curves(const Report& r) {
-  return {{"limit_bytes", r.fit ? r.fit->usable.value : 0},
-          {"micro_batch", curve(r.micro_batch_curve)},
-          {"sequence_length", curve(r.sequence_length_curve)}};
+OrderedJson curves(const Outlook& o, Bytes limit) {
+  return {{"limit_bytes", limit.value},
+          {"micro_batch", curve(o.micro_batch_curve)},
+          {"sequence_length", curve(o.sequence_length_curve)}};
 }
 
 OrderedJson fit_matrix(const FitMatrix& matrix) {
@@ -381,10 +381,24 @@ OrderedJson measured_run(const MeasuredRun& run) {
           {"request", write_request(run.request, document)}};
 }
 
-OrderedJson accuracy(const Report& r) {
+OrderedJson accuracy(const Outlook& o) {
   OrderedJson nearest = OrderedJson::array();
-  for (const MeasuredRun& run : r.nearest) nearest.push_back(measured_run(run));
-  return {{"group", r.accuracy ? accuracy_group(*r.accuracy) : OrderedJson(nullptr)}, {"nearest", std::move(nearest)}};
+  for (const MeasuredRun& run : o.nearest) nearest.push_back(measured_run(run));
+  return {{"group", o.accuracy ? accuracy_group(*o.accuracy) : OrderedJson(nullptr)}, {"nearest", std::move(nearest)}};
+}
+
+OrderedJson outlook(const Outlook& o, const Report& r, const OrderedJson& request) {
+  return {{"curves", curves(o, r.fit ? r.fit->usable : Bytes{})},
+          {"fit_matrix", fit_matrix(o.matrix)},
+          {"suggestions",
+           {{"systems", systems(o.systems)},
+            {"not_fitting", refused(o.systems)},
+            {"changes", changes(o.changes, request)}}},
+          {"accuracy", accuracy(o)},
+          {"launch", write_launch_texts(o.launch)},
+          {"launch_left_out", write_launch_omissions(o.launch)},
+          {"growth", write_growth(o.growth)},
+          {"after_training", write_after_training(o.after_training)}};
 }
 
 }  // namespace
@@ -410,35 +424,26 @@ OrderedJson write_request(const PlanRequest& request, const Json& document) {
   return out;
 }
 
-OrderedJson write_changes(const Report& r, const Json& document) {
-  return changes(r.changes, write_request(r.request, document));
+OrderedJson write_changes(const std::vector<Change>& list, const PlanRequest& request, const Json& document) {
+  return changes(list, write_request(request, document));
 }
 
 OrderedJson write_report(const Report& r, const Json& document, std::string_view version) {
   const OrderedJson request = write_request(r.request, document);
   OrderedJson warnings = OrderedJson::array();
   for (const Warning& w : r.warnings) warnings.push_back(notice(w.code, w.pointer, w.arguments));
-  return {{"version", version},
-          {"problems", OrderedJson::array()},
-          {"warnings", std::move(warnings)},
-          {"request", request},
-          {"model", model(r)},
-          {"memory", memory(r)},
-          {"timeline", timeline(r.timeline)},
-          {"host_memory", host_memory(r)},
-          {"fit", fit(r)},
-          {"curves", curves(r)},
-          {"fit_matrix", fit_matrix(r.matrix)},
-          {"speed", speed(r.speed)},
-          {"suggestions",
-           {{"systems", systems(r.systems)},
-            {"not_fitting", refused(r.systems)},
-            {"changes", changes(r.changes, request)}}},
-          {"accuracy", accuracy(r)},
-          {"launch", write_launch_texts(r.launch)},
-          {"launch_left_out", write_launch_omissions(r.launch)},
-          {"growth", write_growth(r.growth)},
-          {"after_training", write_after_training(r.after_training)}};
+  OrderedJson out = {{"version", version},
+                     {"problems", OrderedJson::array()},
+                     {"warnings", std::move(warnings)},
+                     {"request", request},
+                     {"model", model(r)},
+                     {"memory", memory(r)},
+                     {"timeline", timeline(r.timeline)},
+                     {"host_memory", host_memory(r)},
+                     {"fit", fit(r)},
+                     {"speed", speed(r.speed)}};
+  if (r.outlook) out.update(outlook(*r.outlook, r, request));
+  return out;
 }
 
 }  // namespace vramplan

@@ -26,6 +26,7 @@ struct Resolved {
   ResolvedModel model;
   const Gpu* gpu = nullptr;
   LayoutChoice layout;
+  bool layout_chosen = false;  // by the planner
 };
 
 const Gpu* named_gpu(const PlanRequest& request, const Catalogue& catalogue, Problems& problems) {
@@ -168,9 +169,8 @@ void warn_about_model(const Resolved& r, std::vector<Warning>& out) {
   if (towers.value > 0) out.push_back({WarningCode::towers_not_walked, "/model", {{"parameters", towers.value}}});
 }
 
-void warn_about_hardware(const Resolved& r, bool layout_given, std::vector<Warning>& out) {
-  if (!layout_given && r.layout.dp > 1)
-    out.push_back({WarningCode::layout_assumed, "/layout", {{"count", r.layout.dp}}});
+void warn_about_hardware(const Resolved& r, std::vector<Warning>& out) {
+  if (r.layout_chosen) out.push_back({WarningCode::layout_chosen, "/layout", {{"count", ranks_of(r.layout)}}});
   if (r.gpu == nullptr) return;
   if (r.gpu->usable.value == 0) out.push_back({WarningCode::usable_unknown, "/hardware/gpu", {{"gpu", r.gpu->name}}});
   std::string fields;
@@ -233,7 +233,7 @@ FitMatrix matrix_of(const Resolved& r, const Catalogue& catalogue, Spreading& ow
 // The shortest sequence that a curve begins with.
 constexpr std::int64_t kShortestOfInterest = 128;
 
-void add_curves(const Resolved& r, Report& report) {
+void add_curves(const Resolved& r, Outlook& outlook) {
   const TrainingChoice& t = r.request.training;
   const Bytes usable = r.gpu != nullptr ? usable_bytes(*r.gpu) : Bytes{};
   Evaluator evaluate(r.model.architecture, t);
@@ -242,11 +242,11 @@ void add_curves(const Resolved& r, Report& report) {
   };
   CurveValues batches{limits::kMicroBatch, std::nullopt};
   if (t.global_batch) batches.divides = *t.global_batch / r.layout.dp;
-  report.micro_batch_curve = curve_of(t.micro_batch, batches, usable,
-                                      [&](std::int64_t micro_batch) { return need(micro_batch, t.sequence_length); });
+  outlook.micro_batch_curve = curve_of(t.micro_batch, batches, usable,
+                                       [&](std::int64_t micro_batch) { return need(micro_batch, t.sequence_length); });
   const std::int64_t answers = t.generation ? t.generation->completion_length : 1;
   const std::int64_t shortest = std::max(answers, std::min(kShortestOfInterest, t.sequence_length));
-  report.sequence_length_curve =
+  outlook.sequence_length_curve =
       curve_of(t.sequence_length, {{shortest, limits::kSequenceLength.maximum}, std::nullopt}, usable,
                [&](std::int64_t length) { return need(t.micro_batch, length); });
 }
@@ -288,9 +288,53 @@ bool too_large(const AfterTraining& after) {
                      [](const ServingMemory& s) { return s.total.value > kLargestOnTheWire; });
 }
 
-void add_evidence(const Evidence& evidence, Report& report) {
-  if (const AccuracyGroup* group = accuracy_group(evidence, report.request.training)) report.accuracy = *group;
-  report.nearest = nearest_runs(evidence, report.request, report.inventory.total, kNearestRuns);
+void add_evidence(const Evidence& evidence, const Report& report, Outlook& outlook) {
+  if (const AccuracyGroup* group = accuracy_group(evidence, report.request.training)) outlook.accuracy = *group;
+  outlook.nearest = nearest_runs(evidence, report.request, report.inventory.total, kNearestRuns);
+}
+
+Outlook outlook_of(const Resolved& r, const Report& report, const Catalogue& catalogue, const Evidence& evidence) {
+  Outlook outlook;
+  SuggestionQuery query;
+  query.precision = r.request.training.precision;
+  query.optimizer_states = r.request.training.optimizer.states;
+  Spreading own(r.model.architecture, r.request.training);
+  outlook.systems = suggest_hardware(catalogue, query, std::ref(own));
+  outlook.matrix = matrix_of(r, catalogue, own);
+  outlook.changes = changes_of(r, report.memory);
+  add_curves(r, outlook);
+  add_evidence(evidence, report, outlook);
+  outlook.growth = growth_of(r, catalogue);
+  outlook.after_training = after_training(r.request, r.model.architecture);
+  outlook.launch = launch_configuration(r.request, r.model);
+  return outlook;
+}
+
+Result<Report> answer_to(const Resolved& r) {
+  const Stages stages = stages_of(r);
+  const Step& step = stages.binding;
+  if (!step.valid()) return Problem{ProblemCode::internal, "/model", {{"what", "graph"}}};
+  Report report;
+  report.request = r.request;
+  report.model = r.model;
+  report.inventory = inventory_of(r);
+  report.stages = stages.memory;
+  report.layers = layers_of(r.model.architecture);
+  report.memory = stages.memory[stages.binding_index];
+  report.first_step = step.highest_of_first_step();
+  if (too_large(report.memory)) return Problem{ProblemCode::too_large, "", {}};
+  report.components = breakdown(step, report.memory.peak);
+  report.beyond_allocated = beyond_allocated(report.memory);
+  for (const LayerStack& s : step.stacks()) report.layer_rows.push_back({s.first, s.count, step.kept_per_layer(s)});
+  report.timeline = timeline_of(step);
+  add_host_memory(step, gpus_per_node(r), report);
+  if (r.gpu != nullptr) {
+    report.fit = judge(report.memory.device, usable_bytes(*r.gpu));
+    report.speed = speed_of(r);
+  }
+  warn_about_model(r, report.warnings);
+  warn_about_hardware(r, report.warnings);
+  return report;
 }
 
 }  // namespace
@@ -314,47 +358,19 @@ MemoryEstimate evaluate(const ModelArchitecture& model, const TrainingChoice& tr
   return Evaluator(model, training)(layout, {training.micro_batch, training.sequence_length}, gpu);
 }
 
-Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue, const Evidence& evidence) {
-  Result<Resolved> resolved = resolve(request, catalogue);
-  if (!resolved.ok()) return resolved.problems();
-  const Resolved& r = resolved.value();
-  const Stages stages = stages_of(r);
-  const Step& step = stages.binding;
-  if (!step.valid()) return Problem{ProblemCode::internal, "/model", {{"what", "graph"}}};
+Result<Report> answer(const PlanRequest& request, const Catalogue& catalogue) {
+  const Result<Resolved> resolved = resolve(request, catalogue);
+  return resolved.ok() ? answer_to(resolved.value()) : resolved.problems();
+}
 
-  Report report;
-  report.request = r.request;
-  report.model = r.model;
-  report.inventory = inventory_of(r);
-  report.stages = stages.memory;
-  report.layers = layers_of(r.model.architecture);
-  report.memory = stages.memory[stages.binding_index];
-  report.first_step = step.highest_of_first_step();
-  if (too_large(report.memory)) return Problem{ProblemCode::too_large, "", {}};
-  report.components = breakdown(step, report.memory.peak);
-  report.beyond_allocated = beyond_allocated(report.memory);
-  for (const LayerStack& s : step.stacks()) report.layer_rows.push_back({s.first, s.count, step.kept_per_layer(s)});
-  report.timeline = timeline_of(step);
-  add_host_memory(step, gpus_per_node(r), report);
-  if (r.gpu != nullptr) {
-    report.fit = judge(report.memory.device, usable_bytes(*r.gpu));
-    report.speed = speed_of(r);
-  }
-  SuggestionQuery query;
-  query.precision = r.request.training.precision;
-  query.optimizer_states = r.request.training.optimizer.states;
-  Spreading own(r.model.architecture, r.request.training);
-  report.systems = suggest_hardware(catalogue, query, std::ref(own));
-  report.matrix = matrix_of(r, catalogue, own);
-  report.changes = changes_of(r, report.memory);
-  add_curves(r, report);
-  add_evidence(evidence, report);
-  report.growth = growth_of(r, catalogue);
-  report.after_training = after_training(r.request, r.model.architecture);
-  if (too_large(report.after_training)) return Problem{ProblemCode::too_large, "/serving", {}};
-  report.launch = launch_configuration(r.request, r.model);
-  warn_about_model(r, report.warnings);
-  warn_about_hardware(r, request.layout.has_value(), report.warnings);
+Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue, const Evidence& evidence) {
+  const Result<Resolved> resolved = resolve(request, catalogue);
+  if (!resolved.ok()) return resolved.problems();
+  Result<Report> answered = answer_to(resolved.value());
+  if (!answered.ok()) return answered;
+  Report report = std::move(answered).value();
+  report.outlook = outlook_of(resolved.value(), report, catalogue, evidence);
+  if (too_large(report.outlook->after_training)) return Problem{ProblemCode::too_large, "/serving", {}};
   return report;
 }
 

@@ -32,13 +32,13 @@ enum class WarningCode : std::uint8_t {
   gpu_doubtful,           // args: gpu, fields
   usable_unknown,         // args: gpu
   weight_format_caution,  // args: gpu, reason
-  layout_assumed,         // args: count (several GPUs and no layout: fully sharded data parallelism)
+  layout_chosen,          // args: count (several GPUs and no layout: the fastest that fits)
   towers_not_walked,      // args: parameters (towers count as weights; their activations are not modelled)
 };
 template <>
 struct EnumNames<WarningCode> {
   static constexpr Names<8> values = {"model_inferred", "model_confidence",      "beyond_context", "gpu_doubtful",
-                                      "usable_unknown", "weight_format_caution", "layout_assumed", "towers_not_walked"};
+                                      "usable_unknown", "weight_format_caution", "layout_chosen", "towers_not_walked"};
 };
 
 struct Warning {
@@ -83,6 +83,19 @@ struct SpeedEstimate {
   std::string_view refused;      // "": there is an estimate
 };
 
+// What lies around an answer: hardware, changes, growth, evidence, the way there and what comes after.
+struct Outlook {
+  HardwareSuggestions systems;
+  FitMatrix matrix;
+  std::vector<Change> changes;
+  Curve micro_batch_curve, sequence_length_curve;
+  std::optional<AccuracyGroup> accuracy;  // of runs of the same framework and method
+  std::vector<MeasuredRun> nearest;       // measured runs that resemble this one
+  std::vector<Growth> growth;             // empty: no GPU chosen, or nobody published what it holds
+  AfterTraining after_training;
+  Launch launch;  // how to start it
+};
+
 struct Report {
   PlanRequest request;  // every default filled in
   ResolvedModel model;
@@ -99,16 +112,8 @@ struct Report {
   std::vector<std::pair<Component, Bytes>> host_components;  // of a node; they add up to it
   std::optional<Fit> fit;
   std::optional<SpeedEstimate> speed;  // where a GPU is chosen
-  HardwareSuggestions systems;
-  FitMatrix matrix;
-  std::vector<Change> changes;
-  Curve micro_batch_curve, sequence_length_curve;
-  std::optional<AccuracyGroup> accuracy;  // of runs of the same framework and method
-  std::vector<MeasuredRun> nearest;       // measured runs that resemble this one
-  std::vector<Growth> growth;             // empty: no GPU chosen, or nobody published what it holds
-  AfterTraining after_training;
-  Launch launch;  // how to start it
   std::vector<Warning> warnings;
+  std::optional<Outlook> outlook;  // of plan(), not of answer()
 };
 
 }  // namespace vramplan
