@@ -5,9 +5,12 @@
 // needs more than something that did not fit.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "vramplan/catalogue.hpp"
@@ -61,6 +64,21 @@ class LeastStates {
   double experts_ = 0;  // their share of the parameters
 };
 
+// Device memory of a run, for whatever layouts, batches and recomputation; each is worked out once. What is expected to
+// need more than `enough` may need more still: not all stages of its pipeline are looked at.
+class KnownNeeds {
+ public:
+  // `training` with its defaults resolved. The model must outlive it.
+  KnownNeeds(const ModelArchitecture& model, const TrainingChoice& training);
+  [[nodiscard]] Estimate operator()(const LayoutChoice& layout, std::int64_t micro_batch, Recompute recompute,
+                                    const Gpu& gpu, Bytes enough);
+
+ private:
+  using Key = std::array<std::int64_t, 16>;
+  std::vector<Evaluator> evaluators_;                // one for each kind of recomputation
+  std::map<Key, std::pair<Estimate, Bytes>> known_;  // and the `enough` they were looked for with
+};
+
 // The layouts of one run, on whatever GPUs: what a search has built serves the next.
 class LayoutSearch {
  public:
@@ -73,7 +91,7 @@ class LayoutSearch {
  private:
   const ModelArchitecture* model_;
   PlanRequest request_;
-  std::vector<Evaluator> evaluators_;  // one for each kind of recomputation
+  KnownNeeds needs_;
   LeastStates least_;
 };
 
