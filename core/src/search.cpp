@@ -34,8 +34,9 @@ bool offers_stage_1(FrameworkId f) { return f == FrameworkId::deepspeed || f == 
 
 class Search {
  public:
-  Search(const ModelArchitecture& model, PlanRequest& request, KnownNeeds& needs, const LeastStates& least,
-         const Gpu& gpu, const SearchSpace& space, const TokensPerSecond& speed)
+  Search(const ModelArchitecture& model, PlanRequest& request, KnownNeeds& needs,
+         const std::optional<LeastStates>& least, const Gpu& gpu, const SearchSpace& space,
+         const TokensPerSecond& speed)
       : model_(model),
         request_(request),
         training_(request.training),
@@ -150,7 +151,7 @@ class Search {
   void each_batch(const LayoutChoice& layout) {
     const std::int64_t first = space_.micro_batches ? 1 : training_.micro_batch;
     const std::int64_t last = space_.micro_batches ? training_.global_batch.value_or(kMostMicroBatch) : first;
-    const Bytes least = least_states_.at(training_, layout);
+    const Bytes least = least_states_ ? least_states_->at(training_, layout) : Bytes{};
     std::array<std::size_t, kRecomputes.size()> chains{};
     bool accumulated = false;
     for (std::int64_t b = first; b <= last && takes_batch(layout, b); b *= 2) {
@@ -296,7 +297,7 @@ class Search {
   PlanRequest& request_;  // its layout, micro-batch and recomputation come and go
   const TrainingChoice training_;
   KnownNeeds& needs_;
-  const LeastStates& least_states_;
+  const std::optional<LeastStates>& least_states_;
   const Gpu& gpu_;
   Bytes usable_;
   const SearchSpace& space_;
@@ -313,9 +314,8 @@ TrainingChoice with(TrainingChoice training, Recompute recompute) {
 
 }  // namespace
 
-LeastStates::LeastStates(const ModelArchitecture& model, const TrainingChoice& training) {
-  const Step step(prepare(model, training, LayoutChoice{}, Bytes(0)));
-  for (const Contribution& c : step.contributions({EventKind::optimizer_step})) {
+LeastStates::LeastStates(const Step& alone) {
+  for (const Contribution& c : alone.contributions({EventKind::optimizer_step})) {
     const auto bytes = static_cast<double>(c.bytes().value);
     switch (c.component) {
       case Component::weights:
@@ -326,7 +326,7 @@ LeastStates::LeastStates(const ModelArchitecture& model, const TrainingChoice& t
       default: break;
     }
   }
-  const Inventory& n = step.run().inventory;
+  const Inventory& n = alone.run().inventory;
   experts_ = n.total.value > 0 ? static_cast<double>(n.experts.value) / static_cast<double>(n.total.value) : 0;
 }
 
@@ -346,7 +346,8 @@ Bytes LeastStates::at(const TrainingChoice& training, const LayoutChoice& layout
                                          static_cast<double>(layout.pp)));
 }
 
-KnownNeeds::KnownNeeds(const ModelArchitecture& model, const TrainingChoice& training) {
+KnownNeeds::KnownNeeds(const ModelArchitecture& model, const TrainingChoice& training)
+    : own_(static_cast<std::size_t>(training.recompute)) {
   for (const Recompute recompute : kRecomputes) evaluators_.emplace_back(model, with(training, recompute));
 }
 
@@ -380,13 +381,20 @@ Estimate KnownNeeds::operator()(const LayoutChoice& l, std::int64_t micro_batch,
   return device;
 }
 
+const Step& KnownNeeds::alone() {
+  Evaluator& evaluate = evaluators_[own_];
+  const TrainingChoice& t = evaluate.training();
+  return evaluate.step({}, {t.micro_batch, t.sequence_length}, Bytes{});
+}
+
 LayoutSearch::LayoutSearch(const ModelArchitecture& model, const TrainingChoice& training)
-    : model_(&model), needs_(model, training), least_(model, training) {
+    : model_(&model), needs_(model, training) {
   request_.training = training;
 }
 
 SearchResult LayoutSearch::operator()(const Gpu& gpu, const SearchSpace& space, const TokensPerSecond& speed) {
   PlanRequest request = request_;
+  if (space.gpus > 1 && !least_) least_.emplace(needs_.alone());
   return Search(*model_, request, needs_, least_, gpu, space, speed).run();
 }
 

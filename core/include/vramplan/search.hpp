@@ -55,7 +55,7 @@ using TokensPerSecond = std::function<double(const LayoutChoice&, std::int64_t m
 // layout makes less.
 class LeastStates {
  public:
-  LeastStates(const ModelArchitecture& model, const TrainingChoice& training);
+  explicit LeastStates(const Step& alone);  // on one rank
   [[nodiscard]] Bytes at(const TrainingChoice& training, const LayoutChoice& layout) const;
 
  private:
@@ -72,10 +72,13 @@ class KnownNeeds {
   KnownNeeds(const ModelArchitecture& model, const TrainingChoice& training);
   [[nodiscard]] Estimate operator()(const LayoutChoice& layout, std::int64_t micro_batch, Recompute recompute,
                                     const Gpu& gpu, Bytes enough);
+  // One rank that holds everything. Valid until the next call.
+  [[nodiscard]] const Step& alone();
 
  private:
   using Key = std::array<std::int64_t, 16>;
   std::vector<Evaluator> evaluators_;                // one for each kind of recomputation
+  std::size_t own_ = 0;                              // that of the training
   std::map<Key, std::pair<Estimate, Bytes>> known_;  // and the `enough` they were looked for with
 };
 
@@ -92,7 +95,7 @@ class LayoutSearch {
   const ModelArchitecture* model_;
   PlanRequest request_;
   KnownNeeds needs_;
-  LeastStates least_;
+  std::optional<LeastStates> least_;  // once several GPUs were asked for
 };
 
 // How many kinds of parallelism a layout has: of equal ones the simplest is first.
