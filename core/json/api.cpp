@@ -74,7 +74,7 @@ std::string with_vendor(std::string_view request_json, std::string_view vendor_j
 OrderedJson sufficient_changes(const Report& report, const Json& request, Bytes shortage) {
   std::vector<Change> enough = report.outlook->changes;
   std::erase_if(enough, [&](const Change& c) { return c.saved < shortage; });
-  return write_changes(enough, report.request, request);
+  return write_changes(enough, own_choices(report), request);
 }
 
 std::string diagnosis_or_problems(std::string_view document_json) {

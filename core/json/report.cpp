@@ -158,19 +158,37 @@ OrderedJson offers(const std::vector<SystemOffer>& systems) {
   return out;
 }
 
+OrderedJson rate(double tokens_per_second) {
+  return tokens_per_second > 0 ? OrderedJson(tokens_per_second) : OrderedJson(nullptr);
+}
+
+OrderedJson machine(const HardwareSuggestion& s) {
+  return {{"gpu", s.gpu},
+          {"count", s.count},
+          {"group", name_of(s.group)},
+          {"verdict", name_of(s.verdict)},
+          {"device", estimate(s.device)},
+          {"usable_bytes", s.usable.value},
+          {"headroom_bytes", s.headroom.value},
+          {"tokens_per_second", rate(s.tokens_per_second)},
+          {"status", name_of(s.status)},
+          {"confidence", name_of(s.confidence)},
+          {"systems", offers(s.systems)}};
+}
+
 OrderedJson systems(const HardwareSuggestions& suggestions) {
   OrderedJson out = OrderedJson::array();
-  for (const HardwareSuggestion& s : suggestions.fitting) {
-    out.push_back({{"gpu", s.gpu},
-                   {"count", s.count},
-                   {"group", name_of(s.group)},
-                   {"verdict", name_of(s.verdict)},
-                   {"device", estimate(s.device)},
-                   {"usable_bytes", s.usable.value},
-                   {"headroom_bytes", s.headroom.value},
-                   {"status", name_of(s.status)},
-                   {"confidence", name_of(s.confidence)},
-                   {"systems", offers(s.systems)}});
+  for (const HardwareSuggestion& s : suggestions.fitting) out.push_back(machine(s));
+  return out;
+}
+
+OrderedJson ladder(const std::vector<LadderStep>& steps) {
+  OrderedJson out = OrderedJson::array();
+  for (const LadderStep& step : steps) {
+    OrderedJson row = {{"role", name_of(step.rung)}};
+    row.update(machine(step.machine));
+    row["times_faster"] = rate(step.times_faster);
+    out.push_back(std::move(row));
   }
   return out;
 }
@@ -251,6 +269,7 @@ OrderedJson changes(const std::vector<Change>& list, const OrderedJson& request)
                    {"to", value_of(c.patches.front().value)},
                    {"device", estimate(c.device)},
                    {"saved_bytes", c.saved.value},
+                   {"tokens_per_second", rate(c.tokens_per_second)},
                    {"verdict", name_of(c.verdict)}});
   }
   return out;
@@ -387,13 +406,32 @@ OrderedJson accuracy(const Outlook& o) {
   return {{"group", o.accuracy ? accuracy_group(*o.accuracy) : OrderedJson(nullptr)}, {"nearest", std::move(nearest)}};
 }
 
-OrderedJson outlook(const Outlook& o, const Report& r, const OrderedJson& request) {
-  return {{"curves", curves(o, r.fit ? r.fit->usable : Bytes{})},
+// The request as it would be with another layout, micro-batch and recomputation.
+OrderedJson layouts(const SearchResult& found, const OrderedJson& request) {
+  OrderedJson best = OrderedJson::array();
+  for (const FoundLayout& f : found.best) {
+    OrderedJson changed = request;
+    changed["training"]["micro_batch"] = f.micro_batch;
+    changed["training"]["recompute"] = name_of(f.recompute);
+    changed["layout"] = layout(f.layout);
+    best.push_back({{"request", std::move(changed)},
+                    {"device", estimate(f.device)},
+                    {"verdict", name_of(f.verdict)},
+                    {"tokens_per_second", rate(f.tokens_per_second)}});
+  }
+  return {{"tried", found.layouts}, {"evaluated", found.evaluated}, {"best", std::move(best)}};
+}
+
+OrderedJson outlook(const Outlook& o, const Report& r, const Json& document) {
+  const OrderedJson own = write_request(own_choices(r), document);
+  return {{"layouts", layouts(o.layouts, own)},
+          {"curves", curves(o, r.fit ? r.fit->usable : Bytes{})},
           {"fit_matrix", fit_matrix(o.matrix)},
           {"suggestions",
            {{"systems", systems(o.systems)},
+            {"ladder", ladder(o.ladder)},
             {"not_fitting", refused(o.systems)},
-            {"changes", changes(o.changes, request)}}},
+            {"changes", changes(o.changes, own)}}},
           {"accuracy", accuracy(o)},
           {"launch", write_launch_texts(o.launch)},
           {"launch_left_out", write_launch_omissions(o.launch)},
@@ -429,20 +467,20 @@ OrderedJson write_changes(const std::vector<Change>& list, const PlanRequest& re
 }
 
 OrderedJson write_report(const Report& r, const Json& document, std::string_view version) {
-  const OrderedJson request = write_request(r.request, document);
   OrderedJson warnings = OrderedJson::array();
   for (const Warning& w : r.warnings) warnings.push_back(notice(w.code, w.pointer, w.arguments));
   OrderedJson out = {{"version", version},
                      {"problems", OrderedJson::array()},
                      {"warnings", std::move(warnings)},
-                     {"request", request},
+                     {"request", write_request(r.request, document)},
+                     {"layout_chosen", r.layout_chosen},
                      {"model", model(r)},
                      {"memory", memory(r)},
                      {"timeline", timeline(r.timeline)},
                      {"host_memory", host_memory(r)},
                      {"fit", fit(r)},
                      {"speed", speed(r.speed)}};
-  if (r.outlook) out.update(outlook(*r.outlook, r, request));
+  if (r.outlook) out.update(outlook(*r.outlook, r, document));
   return out;
 }
 

@@ -166,18 +166,20 @@ std::vector<Candidate> candidates(const PlanRequest& request) {
 
 }  // namespace
 
-std::vector<Change> suggest_changes(const PlanRequest& request, const MemoryEstimate& now, Bytes usable,
+std::vector<Change> suggest_changes(const PlanRequest& request, const RunNeed& now, Bytes usable,
                                     const EvaluateChange& evaluate) {
   std::vector<Change> changes;
   for (Candidate& c : candidates(request)) {
     if (!check_request(c.request).empty()) continue;
-    const std::optional<MemoryEstimate> after = evaluate(c.request);
+    const std::optional<RunNeed> after = evaluate(c.request);
     if (!after || after->device.expected >= now.device.expected) continue;
     changes.push_back({std::move(c.id), std::move(c.patches), std::move(c.from), after->device,
-                       now.device.expected - after->device.expected, judge(after->device, usable).verdict});
+                       now.device.expected - after->device.expected, judge(after->device, usable).verdict,
+                       after->tokens_per_second});
   }
   std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
     if (a.verdict != b.verdict) return a.verdict < b.verdict;
+    if (a.tokens_per_second != b.tokens_per_second) return a.tokens_per_second > b.tokens_per_second;
     if (a.saved != b.saved) return a.saved > b.saved;
     return a.id < b.id;
   });

@@ -10,6 +10,7 @@
 
 #include "catalogue.hpp"
 #include "support/door.hpp"
+#include "support/layouts.hpp"
 #include "support/notation.hpp"
 #include "vramplan/memory.hpp"
 #include "vramplan/planner.hpp"
@@ -279,7 +280,7 @@ TEST_CASE("fully sharded, a run on more ranks never needs more of each card, one
       if (accumulates) training.global_batch = training.micro_batch * 1024;
       Estimate before{Bytes(kSaturated), Bytes(kSaturated), Bytes(kSaturated)};
       for (const std::int64_t ranks : {4, 8, 16, 64, 256, 1024}) {
-        const Estimate now = evaluate(model, training, default_layout(ranks), nullptr).device;
+        const Estimate now = evaluate(model, training, support::sharded(ranks), nullptr).device;
         CHECK((now.low <= before.low && now.expected <= before.expected && now.high <= before.high));
         before = now;
       }
@@ -296,8 +297,8 @@ TEST_CASE("an evaluator that has seen other sizes answers as a fresh evaluation"
         TrainingChoice training = c.training;
         training.sequence_length = length;
         training.micro_batch = 3;
-        const MemoryEstimate now = evaluator(default_layout(ranks), {3, length}, nullptr);
-        const MemoryEstimate expected = evaluate(model, training, default_layout(ranks), nullptr);
+        const MemoryEstimate now = evaluator(support::sharded(ranks), {3, length}, nullptr);
+        const MemoryEstimate expected = evaluate(model, training, support::sharded(ranks), nullptr);
         CHECK(now.device == expected.device);
         CHECK(now.peak == expected.peak);
       }

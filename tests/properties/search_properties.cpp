@@ -65,9 +65,9 @@ TEST_CASE("the search finds what trying every layout finds") {
     CAPTURE(name_of(c.training.framework));
     const ModelArchitecture& model = support::model_of(c.model);
     const Gpu& gpu = *find_gpu(shipped_catalogue(), c.gpu);
-    const SearchResult quick = search_layouts(model, c.training, gpu, c.space, speed_of);
+    const SearchResult quick = LayoutSearch(model, c.training)(gpu, c.space, speed_of);
     c.space.cuts = false;
-    const SearchResult all = search_layouts(model, c.training, gpu, c.space, speed_of);
+    const SearchResult all = LayoutSearch(model, c.training)(gpu, c.space, speed_of);
     CHECK(quick.layouts == all.layouts);
     CHECK(all.evaluated == all.layouts);
     CHECK(quick.evaluated <= all.evaluated);
@@ -88,7 +88,7 @@ TEST_CASE("what the search finds is what evaluating it gives, and suits model an
     const Case c = cases.next();
     const ModelArchitecture& model = support::model_of(c.model);
     const Gpu& gpu = *find_gpu(shipped_catalogue(), c.gpu);
-    for (const FoundLayout& found : search_layouts(model, c.training, gpu, c.space, speed_of).best) {
+    for (const FoundLayout& found : LayoutSearch(model, c.training)(gpu, c.space, speed_of).best) {
       TrainingChoice t = c.training;
       t.micro_batch = found.micro_batch;
       t.recompute = found.recompute;

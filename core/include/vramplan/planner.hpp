@@ -24,7 +24,4 @@ namespace vramplan {
 [[nodiscard]] MemoryEstimate evaluate(const ModelArchitecture& model, const TrainingChoice& training,
                                       const LayoutChoice& layout, const Gpu* gpu);
 
-// The layout of a request that names none: one rank, or fully sharded data parallelism over all GPUs.
-[[nodiscard]] LayoutChoice default_layout(std::int64_t gpus, Objective objective = Objective::sft);
-
 }  // namespace vramplan

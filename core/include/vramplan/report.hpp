@@ -16,9 +16,11 @@
 #include "vramplan/fit.hpp"
 #include "vramplan/fit_matrix.hpp"
 #include "vramplan/growth.hpp"
+#include "vramplan/ladder.hpp"
 #include "vramplan/launch.hpp"
 #include "vramplan/memory.hpp"
 #include "vramplan/request.hpp"
+#include "vramplan/search.hpp"
 #include "vramplan/speed.hpp"
 #include "vramplan/step.hpp"
 #include "vramplan/suggestion.hpp"
@@ -38,7 +40,7 @@ enum class WarningCode : std::uint8_t {
 template <>
 struct EnumNames<WarningCode> {
   static constexpr Names<8> values = {"model_inferred", "model_confidence",      "beyond_context", "gpu_doubtful",
-                                      "usable_unknown", "weight_format_caution", "layout_chosen", "towers_not_walked"};
+                                      "usable_unknown", "weight_format_caution", "layout_chosen",  "towers_not_walked"};
 };
 
 struct Warning {
@@ -74,6 +76,7 @@ struct Change {
   Estimate device;
   Bytes saved;  // device.expected before less after
   Verdict verdict = Verdict::unknown;
+  double tokens_per_second = 0;  // after; 0: no estimate
 };
 
 // How fast it runs, or why nobody can tell (speed.hpp).
@@ -86,6 +89,8 @@ struct SpeedEstimate {
 // What lies around an answer: hardware, changes, growth, evidence, the way there and what comes after.
 struct Outlook {
   HardwareSuggestions systems;
+  std::vector<LadderStep> ladder;
+  SearchResult layouts;  // of the chosen GPUs, with other micro-batches and recomputation
   FitMatrix matrix;
   std::vector<Change> changes;
   Curve micro_batch_curve, sequence_length_curve;
@@ -97,7 +102,8 @@ struct Outlook {
 };
 
 struct Report {
-  PlanRequest request;  // every default filled in
+  PlanRequest request;         // every default filled in
+  bool layout_chosen = false;  // by the planner: the request named none
   ResolvedModel model;
   Inventory inventory;
   Dim layers = 0;
@@ -115,5 +121,12 @@ struct Report {
   std::vector<Warning> warnings;
   std::optional<Outlook> outlook;  // of plan(), not of answer()
 };
+
+// What a request is changed from: a layout that the planner chose is chosen again for whatever is changed.
+[[nodiscard]] inline PlanRequest own_choices(const Report& report) {
+  PlanRequest request = report.request;
+  if (report.layout_chosen) request.layout.reset();
+  return request;
+}
 
 }  // namespace vramplan

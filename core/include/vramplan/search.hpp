@@ -20,10 +20,11 @@ namespace vramplan {
 
 struct SearchSpace {
   std::int64_t gpus = 1;
-  std::int64_t domain = 8;     // GPUs that a scale-up link joins: tensor parallelism stays within
+  std::int64_t domain = 8;     // GPUs that tensor parallelism may join
   bool micro_batches = false;  // other micro-batches too: powers of two
   bool recomputation = false;  // and other recomputation
   std::size_t kept = 5;        // layouts asked for
+  bool least = true;           // where none fits, the one that needs the least is asked for
   bool cuts = true;            // false: every layout is evaluated (tests compare)
 };
 
@@ -47,10 +48,34 @@ struct SearchResult {
 // Tokens per second of the whole run; absent or 0 where there is no estimate.
 using TokensPerSecond = std::function<double(const LayoutChoice&, std::int64_t micro_batch, Recompute)>;
 
-// `training` with its defaults resolved. `usable`: of `gpu`, 0 where nobody published it: then no layout has a verdict,
-// and the fastest come first.
-[[nodiscard]] SearchResult search_layouts(const ModelArchitecture& model, const TrainingChoice& training,
-                                          const Gpu& gpu, const SearchSpace& space, const TokensPerSecond& speed);
+// What a rank holds at the least when the optimizer runs: weights, gradients and states of its mean share, of which no
+// layout makes less.
+class LeastStates {
+ public:
+  LeastStates(const ModelArchitecture& model, const TrainingChoice& training);
+  [[nodiscard]] Bytes at(const TrainingChoice& training, const LayoutChoice& layout) const;
+
+ private:
+  // Bytes of the whole model. Doubles: a bound need not be exact, and is taken a thousandth low.
+  double weights_ = 0, gradients_ = 0, states_ = 0;
+  double experts_ = 0;  // their share of the parameters
+};
+
+// The layouts of one run, on whatever GPUs: what a search has built serves the next.
+class LayoutSearch {
+ public:
+  // `training` with its defaults resolved. The model must outlive the search.
+  LayoutSearch(const ModelArchitecture& model, const TrainingChoice& training);
+
+  // Where nobody published how much of `gpu` is usable, no layout has a verdict, and the fastest come first.
+  [[nodiscard]] SearchResult operator()(const Gpu& gpu, const SearchSpace& space, const TokensPerSecond& speed);
+
+ private:
+  const ModelArchitecture* model_;
+  PlanRequest request_;
+  std::vector<Evaluator> evaluators_;  // one for each kind of recomputation
+  LeastStates least_;
+};
 
 // How many kinds of parallelism a layout has: of equal ones the simplest is first.
 [[nodiscard]] std::int64_t kinds_of(const LayoutChoice& layout);
