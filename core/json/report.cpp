@@ -158,9 +158,7 @@ OrderedJson offers(const std::vector<SystemOffer>& systems) {
   return out;
 }
 
-OrderedJson rate(double tokens_per_second) {
-  return tokens_per_second > 0 ? OrderedJson(tokens_per_second) : OrderedJson(nullptr);
-}
+OrderedJson rate(double value) { return value > 0 ? OrderedJson(value) : OrderedJson(nullptr); }
 
 OrderedJson machine(const HardwareSuggestion& s) {
   return {{"gpu", s.gpu},
@@ -270,6 +268,7 @@ OrderedJson changes(const std::vector<Change>& list, const OrderedJson& request)
                    {"device", estimate(c.device)},
                    {"saved_bytes", c.saved.value},
                    {"tokens_per_second", rate(c.tokens_per_second)},
+                   {"times_as_fast", rate(c.times_as_fast)},
                    {"verdict", name_of(c.verdict)}});
   }
   return out;

@@ -155,7 +155,7 @@ const Step& Evaluator::step(const LayoutChoice& layout, BatchSize batch, Bytes c
   if (steps_.size() == kRemembered) steps_.pop_front();
   return steps_
       .emplace_back(std::piecewise_construct, std::forward_as_tuple(form),
-                    std::forward_as_tuple(prepare(*model_, training_, layout, cublas_workspace, stage)))
+                    std::forward_as_tuple(prepare(*model_, training_, layout, cublas_workspace, stage), graphs_))
       .second;
 }
 

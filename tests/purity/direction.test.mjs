@@ -7,7 +7,7 @@ import { cpp, filesBelow, includes } from './sources.mjs';
 // From left to right; the planner chains them all. (parameters are a table over the model that the architecture checks.)
 const stages = (
   'units result estimate closest diagnosis element_type component model catalogue request parameters architecture device sharding framework ' +
-  'states ops layout step accuracy memory fit links calibration speed search placement curves suggestion ladder fit_matrix evidence launch after_training growth report changes planner'
+  'states ops graph_set layout step accuracy memory fit links calibration speed search placement curves suggestion ladder fit_matrix evidence launch after_training growth report changes planner'
 ).split(' ');
 // The names of all enumerators in one table, which any stage may read.
 const shared = ['enum_names'];

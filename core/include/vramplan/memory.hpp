@@ -48,6 +48,7 @@ class Evaluator {
  private:
   const ModelArchitecture* model_;
   TrainingChoice training_;
+  GraphSet graphs_;
   std::deque<std::pair<Form, Step>> steps_;  // of the forms met last
 };
 
