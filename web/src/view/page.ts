@@ -11,6 +11,7 @@ import { curves } from './curves';
 import { diagnose } from './diagnose';
 import { fitMatrix } from './fit-matrix';
 import { launch } from './launch';
+import { layoutSuggestions } from './layouts';
 import { memoryBar } from './memory-bar';
 import { threeNumbers } from './numbers';
 import { afterTraining, growth } from './outlook';
@@ -155,6 +156,7 @@ const parts: readonly [section: string, view: View, shows?: keyof Report][] = [
   ['curves', curves, 'curves'],
   ['timeline', timeline],
   ['speed', speedSection],
+  ['layouts', layoutSuggestions, 'layouts'],
   ['hardware', hardwareSuggestions, 'suggestions'],
   ['growth', growth, 'growth'],
   ['matrix', fitMatrix, 'fit_matrix'],
