@@ -158,19 +158,35 @@ OrderedJson offers(const std::vector<SystemOffer>& systems) {
   return out;
 }
 
+OrderedJson rate(double value) { return value > 0 ? OrderedJson(value) : OrderedJson(nullptr); }
+
+OrderedJson machine(const HardwareSuggestion& s) {
+  return {{"gpu", s.gpu},
+          {"count", s.count},
+          {"group", name_of(s.group)},
+          {"verdict", name_of(s.verdict)},
+          {"device", estimate(s.device)},
+          {"usable_bytes", s.usable.value},
+          {"headroom_bytes", s.headroom.value},
+          {"tokens_per_second", rate(s.tokens_per_second)},
+          {"status", name_of(s.status)},
+          {"confidence", name_of(s.confidence)},
+          {"systems", offers(s.systems)}};
+}
+
 OrderedJson systems(const HardwareSuggestions& suggestions) {
   OrderedJson out = OrderedJson::array();
-  for (const HardwareSuggestion& s : suggestions.fitting) {
-    out.push_back({{"gpu", s.gpu},
-                   {"count", s.count},
-                   {"group", name_of(s.group)},
-                   {"verdict", name_of(s.verdict)},
-                   {"device", estimate(s.device)},
-                   {"usable_bytes", s.usable.value},
-                   {"headroom_bytes", s.headroom.value},
-                   {"status", name_of(s.status)},
-                   {"confidence", name_of(s.confidence)},
-                   {"systems", offers(s.systems)}});
+  for (const HardwareSuggestion& s : suggestions.fitting) out.push_back(machine(s));
+  return out;
+}
+
+OrderedJson ladder(const std::vector<LadderStep>& steps) {
+  OrderedJson out = OrderedJson::array();
+  for (const LadderStep& step : steps) {
+    OrderedJson row = {{"role", name_of(step.rung)}};
+    row.update(machine(step.machine));
+    row["times_faster"] = rate(step.times_faster);
+    out.push_back(std::move(row));
   }
   return out;
 }
@@ -202,10 +218,10 @@ OrderedJson curve(const Curve& c) {
           {"runs_out_at", or_null(c.runs_out_at)}};
 }
 
-OrderedJson curves(const Report& r) {
-  return {{"limit_bytes", r.fit ? r.fit->usable.value : 0},
-          {"micro_batch", curve(r.micro_batch_curve)},
-          {"sequence_length", curve(r.sequence_length_curve)}};
+OrderedJson curves(const Outlook& o, Bytes limit) {
+  return {{"limit_bytes", limit.value},
+          {"micro_batch", curve(o.micro_batch_curve)},
+          {"sequence_length", curve(o.sequence_length_curve)}};
 }
 
 OrderedJson fit_matrix(const FitMatrix& matrix) {
@@ -251,6 +267,8 @@ OrderedJson changes(const std::vector<Change>& list, const OrderedJson& request)
                    {"to", value_of(c.patches.front().value)},
                    {"device", estimate(c.device)},
                    {"saved_bytes", c.saved.value},
+                   {"tokens_per_second", rate(c.tokens_per_second)},
+                   {"times_as_fast", rate(c.times_as_fast)},
                    {"verdict", name_of(c.verdict)}});
   }
   return out;
@@ -381,10 +399,43 @@ OrderedJson measured_run(const MeasuredRun& run) {
           {"request", write_request(run.request, document)}};
 }
 
-OrderedJson accuracy(const Report& r) {
+OrderedJson accuracy(const Outlook& o) {
   OrderedJson nearest = OrderedJson::array();
-  for (const MeasuredRun& run : r.nearest) nearest.push_back(measured_run(run));
-  return {{"group", r.accuracy ? accuracy_group(*r.accuracy) : OrderedJson(nullptr)}, {"nearest", std::move(nearest)}};
+  for (const MeasuredRun& run : o.nearest) nearest.push_back(measured_run(run));
+  return {{"group", o.accuracy ? accuracy_group(*o.accuracy) : OrderedJson(nullptr)}, {"nearest", std::move(nearest)}};
+}
+
+// The request as it would be with another layout, micro-batch and recomputation.
+OrderedJson layouts(const SearchResult& found, const OrderedJson& request) {
+  OrderedJson best = OrderedJson::array();
+  for (const FoundLayout& f : found.best) {
+    OrderedJson changed = request;
+    changed["training"]["micro_batch"] = f.micro_batch;
+    changed["training"]["recompute"] = name_of(f.recompute);
+    changed["layout"] = layout(f.layout);
+    best.push_back({{"request", std::move(changed)},
+                    {"device", estimate(f.device)},
+                    {"verdict", name_of(f.verdict)},
+                    {"tokens_per_second", rate(f.tokens_per_second)}});
+  }
+  return {{"tried", found.layouts}, {"evaluated", found.evaluated}, {"best", std::move(best)}};
+}
+
+OrderedJson outlook(const Outlook& o, const Report& r, const Json& document) {
+  const OrderedJson own = write_request(own_choices(r), document);
+  return {{"layouts", layouts(o.layouts, own)},
+          {"curves", curves(o, r.fit ? r.fit->usable : Bytes{})},
+          {"fit_matrix", fit_matrix(o.matrix)},
+          {"suggestions",
+           {{"systems", systems(o.systems)},
+            {"ladder", ladder(o.ladder)},
+            {"not_fitting", refused(o.systems)},
+            {"changes", changes(o.changes, own)}}},
+          {"accuracy", accuracy(o)},
+          {"launch", write_launch_texts(o.launch)},
+          {"launch_left_out", write_launch_omissions(o.launch)},
+          {"growth", write_growth(o.growth)},
+          {"after_training", write_after_training(o.after_training)}};
 }
 
 }  // namespace
@@ -410,35 +461,26 @@ OrderedJson write_request(const PlanRequest& request, const Json& document) {
   return out;
 }
 
-OrderedJson write_changes(const Report& r, const Json& document) {
-  return changes(r.changes, write_request(r.request, document));
+OrderedJson write_changes(const std::vector<Change>& list, const PlanRequest& request, const Json& document) {
+  return changes(list, write_request(request, document));
 }
 
 OrderedJson write_report(const Report& r, const Json& document, std::string_view version) {
-  const OrderedJson request = write_request(r.request, document);
   OrderedJson warnings = OrderedJson::array();
   for (const Warning& w : r.warnings) warnings.push_back(notice(w.code, w.pointer, w.arguments));
-  return {{"version", version},
-          {"problems", OrderedJson::array()},
-          {"warnings", std::move(warnings)},
-          {"request", request},
-          {"model", model(r)},
-          {"memory", memory(r)},
-          {"timeline", timeline(r.timeline)},
-          {"host_memory", host_memory(r)},
-          {"fit", fit(r)},
-          {"curves", curves(r)},
-          {"fit_matrix", fit_matrix(r.matrix)},
-          {"speed", speed(r.speed)},
-          {"suggestions",
-           {{"systems", systems(r.systems)},
-            {"not_fitting", refused(r.systems)},
-            {"changes", changes(r.changes, request)}}},
-          {"accuracy", accuracy(r)},
-          {"launch", write_launch_texts(r.launch)},
-          {"launch_left_out", write_launch_omissions(r.launch)},
-          {"growth", write_growth(r.growth)},
-          {"after_training", write_after_training(r.after_training)}};
+  OrderedJson out = {{"version", version},
+                     {"problems", OrderedJson::array()},
+                     {"warnings", std::move(warnings)},
+                     {"request", write_request(r.request, document)},
+                     {"layout_chosen", r.layout_chosen},
+                     {"model", model(r)},
+                     {"memory", memory(r)},
+                     {"timeline", timeline(r.timeline)},
+                     {"host_memory", host_memory(r)},
+                     {"fit", fit(r)},
+                     {"speed", speed(r.speed)}};
+  if (r.outlook) out.update(outlook(*r.outlook, r, document));
+  return out;
 }
 
 }  // namespace vramplan

@@ -17,7 +17,8 @@ using OrderedJson = nlohmann::ordered_json;  // fields in the order in which peo
 // `document` is the request as it was sent: the model in the echoed request is taken from there.
 [[nodiscard]] OrderedJson write_report(const Report& report, const Json& document, std::string_view version);
 // The changes of a report alone.
-[[nodiscard]] OrderedJson write_changes(const Report& report, const Json& document);
+[[nodiscard]] OrderedJson write_changes(const std::vector<Change>& changes, const PlanRequest& request,
+                                        const Json& document);
 // A request with every default filled in.
 [[nodiscard]] OrderedJson write_request(const PlanRequest& request, const Json& document);
 // What the page offers: models, GPUs, systems, the options of a request with their limits and defaults, sources.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <map>
+#include <memory>
 
 #include "vramplan/changes.hpp"
 #include "vramplan/closest.hpp"
@@ -11,6 +11,7 @@
 #include "vramplan/device.hpp"
 #include "vramplan/fit_matrix.hpp"
 #include "vramplan/memory.hpp"
+#include "vramplan/placement.hpp"
 
 namespace vramplan {
 namespace {
@@ -20,12 +21,13 @@ constexpr std::int64_t kLargestOnTheWire = (std::int64_t{1} << 53) - 1;
 
 // As many measured runs as a visitor compares at a glance.
 constexpr std::size_t kNearestRuns = 4;
+constexpr std::size_t kLayouts = 5;
 
 struct Resolved {
-  PlanRequest request;
+  PlanRequest request;  // with a layout
   ResolvedModel model;
   const Gpu* gpu = nullptr;
-  LayoutChoice layout;
+  bool layout_chosen = false;  // by the planner
 };
 
 const Gpu* named_gpu(const PlanRequest& request, const Catalogue& catalogue, Problems& problems) {
@@ -60,6 +62,26 @@ void check_targets(const Resolved& r, Problems& problems) {
   problems.push_back({ProblemCode::inconsistent, "/training/lora/targets", {{"field", "targets"}, {"other", "model"}}});
 }
 
+Gpus gpus_of(const Resolved& r) {
+  const HardwareChoice& chosen = *r.request.hardware;
+  const Gpus usual = usual_nodes(*r.gpu, chosen.count);
+  return {r.gpu, chosen.count, chosen.per_node.value_or(usual.per_node)};
+}
+
+// One GPU leaves no choice but under an engine that offloads what it has divided.
+Problems choose_layout(Resolved& r) {
+  r.layout_chosen = true;
+  if (r.gpu == nullptr) return r.request.layout = LayoutChoice{}, Problems{};
+  const auto found = Placement(r.model.architecture, r.request.training).best(gpus_of(r), true);
+  if (!found) {
+    return {{ProblemCode::inconsistent,
+             "/training/global_batch",
+             {{"field", std::string("global_batch")}, {"other", std::string("hardware.count")}}}};
+  }
+  r.request.layout = found->layout;
+  return {};
+}
+
 Result<Resolved> resolve(const PlanRequest& request, const Catalogue& catalogue) {
   Problems problems = check_request(request);
   Resolved r;
@@ -72,16 +94,17 @@ Result<Resolved> resolve(const PlanRequest& request, const Catalogue& catalogue)
     check_targets(r, problems);
   }
   if (!problems.empty()) return problems;
-  const std::int64_t gpus = request.hardware ? request.hardware->count : 1;
-  r.layout = r.request.layout.value_or(default_layout(gpus, request.training.objective));
-  problems = check_layout(r.model.architecture, r.layout);
+  if (r.request.layout) {
+    problems = check_layout(r.model.architecture, *r.request.layout);
+  } else {
+    problems = choose_layout(r);
+  }
   if (!problems.empty()) return problems;
-  r.request.layout = r.layout;
   return r;
 }
 
 Step step_for(const Resolved& r, std::int64_t stage) {
-  return Step(prepare(r.model.architecture, r.request.training, r.layout, cublas_workspace(r.gpu), stage));
+  return Step(prepare(r.model.architecture, r.request.training, *r.request.layout, cublas_workspace(r.gpu), stage));
 }
 
 // Every stage of the pipeline, and the step of the first that needs the most.
@@ -93,7 +116,7 @@ struct Stages {
 Stages stages_of(const Resolved& r) {
   Stages stages{{}, step_for(r, 0)};
   stages.memory.push_back(estimate_memory(stages.binding, r.gpu));
-  for (std::int64_t i = 1; i < r.layout.pp; ++i) {
+  for (std::int64_t i = 1; i < r.request.layout->pp; ++i) {
     Step step = step_for(r, i);
     stages.memory.push_back(estimate_memory(step, r.gpu));
     if (stages.memory.back().device.expected <= stages.memory[stages.binding_index].device.expected) continue;
@@ -110,30 +133,18 @@ Inventory inventory_of(const Resolved& r) {
 
 bool too_large(const MemoryEstimate& m) { return m.device.high.value > kLargestOnTheWire; }
 
-// The same run on other numbers of GPUs; what a rank allocates depends on the card only through its workspaces, so that
-// one evaluation serves all cards of a kind.
-class Spreading {
+// What a run needs on other hardware, where it fits.
+class Elsewhere {
  public:
-  Spreading(const ModelArchitecture& model, const TrainingChoice& training)
-      : batch_{training.micro_batch, training.sequence_length}, evaluate_(model, training) {}
+  Elsewhere(const ModelArchitecture& model, const TrainingChoice& training) : placement_(model, training) {}
 
-  std::optional<Estimate> operator()(const Gpu& gpu, std::int64_t count) {
-    const TrainingChoice& t = evaluate_.training();
-    if (t.global_batch && (*t.global_batch % saturating_multiply(t.micro_batch, count)) != 0) return std::nullopt;
-    if (count > 1 && t.optimizer.name == OptimizerName::badam) return std::nullopt;
-    const Key key{count, cublas_workspace(&gpu).value, engine_bytes(t, &gpu).value};
-    auto known = known_.find(key);
-    if (known == known_.end()) {
-      known = known_.emplace(key, evaluate_(default_layout(count, t.objective), batch_, &gpu).device).first;
-    }
-    return known->second;
+  std::optional<RunNeed> operator()(const Gpu& gpu, std::int64_t count) {
+    const auto found = placement_.best(usual_nodes(gpu, count), false);
+    return found ? std::optional(RunNeed{found->device, found->tokens_per_second}) : std::nullopt;
   }
 
  private:
-  using Key = std::array<std::int64_t, 3>;  // all that a card decides of its own
-  BatchSize batch_;
-  Evaluator evaluate_;
-  std::map<Key, Estimate> known_;
+  Placement placement_;
 };
 
 std::vector<TimelinePoint> timeline_of(const Step& step) {
@@ -168,9 +179,9 @@ void warn_about_model(const Resolved& r, std::vector<Warning>& out) {
   if (towers.value > 0) out.push_back({WarningCode::towers_not_walked, "/model", {{"parameters", towers.value}}});
 }
 
-void warn_about_hardware(const Resolved& r, bool layout_given, std::vector<Warning>& out) {
-  if (!layout_given && r.layout.dp > 1)
-    out.push_back({WarningCode::layout_assumed, "/layout", {{"count", r.layout.dp}}});
+void warn_about_hardware(const Resolved& r, std::vector<Warning>& out) {
+  if (r.layout_chosen && ranks_of(*r.request.layout) > 1)
+    out.push_back({WarningCode::layout_chosen, "/layout", {{"count", ranks_of(*r.request.layout)}}});
   if (r.gpu == nullptr) return;
   if (r.gpu->usable.value == 0) out.push_back({WarningCode::usable_unknown, "/hardware/gpu", {{"gpu", r.gpu->name}}});
   std::string fields;
@@ -185,10 +196,10 @@ void warn_about_hardware(const Resolved& r, bool layout_given, std::vector<Warni
   }
 }
 
+// Without a card: nodes of eight.
 std::int64_t gpus_per_node(const Resolved& r) {
   constexpr std::int64_t kUsual = 8;
-  const std::int64_t count = ranks_of(r.layout);
-  return r.request.hardware ? r.request.hardware->per_node.value_or(std::min(count, kUsual)) : std::min(count, kUsual);
+  return r.gpu != nullptr ? gpus_of(r).per_node : std::min(ranks_of(*r.request.layout), kUsual);
 }
 
 SpeedEstimate speed_of(const Resolved& r) {
@@ -200,8 +211,8 @@ SpeedEstimate speed_of(const Resolved& r) {
   }
   const NodeShape node = node_shape(*r.gpu, gpus_per_node(r), std::nullopt);
   const SpeedModel model(r.model.architecture, t, *r.gpu, node);
-  estimate.speed = model(r.layout, {t.micro_batch, t.sequence_length});
-  if (t.tokens) estimate.budget = budget_of(estimate.speed, *t.tokens, *r.gpu, ranks_of(r.layout));
+  estimate.speed = model(*r.request.layout, {t.micro_batch, t.sequence_length});
+  if (t.tokens) estimate.budget = budget_of(estimate.speed, *t.tokens, *r.gpu, ranks_of(*r.request.layout));
   return estimate;
 }
 
@@ -215,38 +226,58 @@ void add_host_memory(const Step& step, std::int64_t per_node, Report& report) {
   report.host_memory_per_node = sum.total();
 }
 
-std::vector<Change> changes_of(const Resolved& r, const MemoryEstimate& now) {
+double tokens_per_second(const Report& report) {
+  return report.speed && report.speed->refused.empty() ? report.speed->speed.tokens_per_second.expected : 0;
+}
+
+// A changed request on the layout that it names, or on the one that suits it.
+std::optional<RunNeed> need_of(const Resolved& r, const PlanRequest& changed) {
+  const ModelArchitecture& model = r.model.architecture;
+  Resolved other{changed, r.model, r.gpu};
+  if (!changed.layout) {
+    if (r.gpu == nullptr) return RunNeed{evaluate(model, changed.training, LayoutChoice{}, nullptr).device};
+    const auto found = Placement(model, changed.training).best(gpus_of(other), true);
+    return found ? std::optional(RunNeed{found->device, found->tokens_per_second}) : std::nullopt;
+  }
+  RunNeed need{evaluate(model, changed.training, *changed.layout, r.gpu).device};
+  if (r.gpu == nullptr) return need;
+  const SpeedEstimate speed = speed_of(other);
+  if (speed.refused.empty()) need.tokens_per_second = speed.speed.tokens_per_second.expected;
+  return need;
+}
+
+std::vector<Change> changes_of(const Resolved& r, const Report& report) {
   const Bytes usable = r.gpu != nullptr ? usable_bytes(*r.gpu) : Bytes{};
-  return suggest_changes(r.request, now, usable, [&](const PlanRequest& changed) -> std::optional<MemoryEstimate> {
-    return evaluate(r.model.architecture, changed.training, changed.layout.value_or(r.layout), r.gpu);
-  });
+  return suggest_changes(own_choices(report), {report.memory.device, tokens_per_second(report)}, usable,
+                         [&](const PlanRequest& changed) { return need_of(r, changed); });
 }
 
 // `own`: of the request as it is.
-FitMatrix matrix_of(const Resolved& r, const Catalogue& catalogue, Spreading& own) {
+FitMatrix matrix_of(const Resolved& r, const Catalogue& catalogue, Elsewhere& own) {
   return fit_matrix(catalogue, r.request, [&](const PlanRequest& column) -> NeedPerGpu {
     if (column.training.method == r.request.training.method) return std::ref(own);
-    return Spreading(r.model.architecture, column.training);
+    return [other = std::make_shared<Elsewhere>(r.model.architecture, column.training)](
+               const Gpu& gpu, std::int64_t count) { return (*other)(gpu, count); };
   });
 }
 
 // The shortest sequence that a curve begins with.
 constexpr std::int64_t kShortestOfInterest = 128;
 
-void add_curves(const Resolved& r, Report& report) {
+void add_curves(const Resolved& r, Outlook& outlook) {
   const TrainingChoice& t = r.request.training;
   const Bytes usable = r.gpu != nullptr ? usable_bytes(*r.gpu) : Bytes{};
   Evaluator evaluate(r.model.architecture, t);
   const auto need = [&](std::int64_t micro_batch, std::int64_t sequence_length) {
-    return evaluate(r.layout, {micro_batch, sequence_length}, r.gpu).device;
+    return evaluate(*r.request.layout, {micro_batch, sequence_length}, r.gpu).device;
   };
   CurveValues batches{limits::kMicroBatch, std::nullopt};
-  if (t.global_batch) batches.divides = *t.global_batch / r.layout.dp;
-  report.micro_batch_curve = curve_of(t.micro_batch, batches, usable,
-                                      [&](std::int64_t micro_batch) { return need(micro_batch, t.sequence_length); });
+  if (t.global_batch) batches.divides = *t.global_batch / r.request.layout->dp;
+  outlook.micro_batch_curve = curve_of(t.micro_batch, batches, usable,
+                                       [&](std::int64_t micro_batch) { return need(micro_batch, t.sequence_length); });
   const std::int64_t answers = t.generation ? t.generation->completion_length : 1;
   const std::int64_t shortest = std::max(answers, std::min(kShortestOfInterest, t.sequence_length));
-  report.sequence_length_curve =
+  outlook.sequence_length_curve =
       curve_of(t.sequence_length, {{shortest, limits::kSequenceLength.maximum}, std::nullopt}, usable,
                [&](std::int64_t length) { return need(t.micro_batch, length); });
 }
@@ -254,32 +285,30 @@ void add_curves(const Resolved& r, Report& report) {
 // Other models on this GPU. One model is asked for on several numbers of GPUs in a row: its graphs stay.
 class OtherModels {
  public:
-  explicit OtherModels(const Gpu* gpu) : gpu_(gpu) {}
+  explicit OtherModels(const Gpus& own) : own_(own) {}
 
-  std::optional<Estimate> operator()(const ModelCard& model, const TrainingChoice& training, std::int64_t gpus) {
-    const BatchSize batch{training.micro_batch, training.sequence_length};
-    if (training.global_batch && *training.global_batch % saturating_multiply(batch.micro_batch, gpus) != 0) {
-      return std::nullopt;
-    }
+  std::optional<Estimate> operator()(const ModelCard& model, const TrainingChoice& training, std::int64_t count) {
     if (model_ != &model || method_ != training.method) {
       model_ = &model;
       method_ = training.method;
-      evaluate_.emplace(model.architecture, training);
+      placement_.emplace(model.architecture, training);
     }
-    return (*evaluate_)(default_layout(gpus, training.objective), batch, gpu_).device;
+    const auto found = placement_->best(count == own_.count ? own_ : usual_nodes(*own_.gpu, count), false);
+    return found ? std::optional(found->device) : std::nullopt;
   }
 
  private:
-  const Gpu* gpu_;
+  Gpus own_;
   const ModelCard* model_ = nullptr;
   Method method_ = Method::full;
-  std::optional<Evaluator> evaluate_;
+  std::optional<Placement> placement_;
 };
 
 std::vector<Growth> growth_of(const Resolved& r, const Catalogue& catalogue) {
   const Bytes usable = r.gpu != nullptr ? usable_bytes(*r.gpu) : Bytes{};
   if (usable.value == 0) return {};
-  return suggest_growth(r.request, catalogue, usable, OtherModels(r.gpu));
+  OtherModels others(gpus_of(r));
+  return suggest_growth(r.request, catalogue, usable, std::ref(others));
 }
 
 // Of all users at their full context.
@@ -288,42 +317,37 @@ bool too_large(const AfterTraining& after) {
                      [](const ServingMemory& s) { return s.total.value > kLargestOnTheWire; });
 }
 
-void add_evidence(const Evidence& evidence, Report& report) {
-  if (const AccuracyGroup* group = accuracy_group(evidence, report.request.training)) report.accuracy = *group;
-  report.nearest = nearest_runs(evidence, report.request, report.inventory.total, kNearestRuns);
+void add_evidence(const Evidence& evidence, const Report& report, Outlook& outlook) {
+  if (const AccuracyGroup* group = accuracy_group(evidence, report.request.training)) outlook.accuracy = *group;
+  outlook.nearest = nearest_runs(evidence, report.request, report.inventory.total, kNearestRuns);
 }
 
-}  // namespace
-
-Problems check_names(const PlanRequest& request, const Catalogue& catalogue) {
-  Problems problems = resolve_model(request.model, catalogue).problems();
-  (void)named_gpu(request, catalogue, problems);
-  return problems;
+Outlook outlook_of(const Resolved& r, const Report& report, const Catalogue& catalogue, const Evidence& evidence) {
+  Outlook outlook;
+  SuggestionQuery query;
+  query.precision = r.request.training.precision;
+  query.optimizer_states = r.request.training.optimizer.states;
+  Elsewhere own(r.model.architecture, r.request.training);
+  outlook.systems = suggest_hardware(catalogue, query, std::ref(own));
+  outlook.ladder = ladder_of(catalogue, query, outlook.systems, std::ref(own));
+  if (r.gpu != nullptr) outlook.layouts = Placement(r.model.architecture, r.request.training).all(gpus_of(r), kLayouts);
+  outlook.matrix = matrix_of(r, catalogue, own);
+  outlook.changes = changes_of(r, report);
+  add_curves(r, outlook);
+  add_evidence(evidence, report, outlook);
+  outlook.growth = growth_of(r, catalogue);
+  outlook.after_training = after_training(r.request, r.model.architecture);
+  outlook.launch = launch_configuration(r.request, r.model);
+  return outlook;
 }
 
-// PPO's trainer divides no model.
-LayoutChoice default_layout(std::int64_t gpus, Objective objective) {
-  LayoutChoice layout;
-  layout.dp = gpus;
-  layout.zero = gpus > 1 && objective != Objective::ppo ? 3 : 0;
-  return layout;
-}
-
-MemoryEstimate evaluate(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
-                        const Gpu* gpu) {
-  return Evaluator(model, training)(layout, {training.micro_batch, training.sequence_length}, gpu);
-}
-
-Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue, const Evidence& evidence) {
-  Result<Resolved> resolved = resolve(request, catalogue);
-  if (!resolved.ok()) return resolved.problems();
-  const Resolved& r = resolved.value();
+Result<Report> answer_to(const Resolved& r) {
   const Stages stages = stages_of(r);
   const Step& step = stages.binding;
   if (!step.valid()) return Problem{ProblemCode::internal, "/model", {{"what", "graph"}}};
-
   Report report;
   report.request = r.request;
+  report.layout_chosen = r.layout_chosen;
   report.model = r.model;
   report.inventory = inventory_of(r);
   report.stages = stages.memory;
@@ -340,21 +364,37 @@ Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue, cons
     report.fit = judge(report.memory.device, usable_bytes(*r.gpu));
     report.speed = speed_of(r);
   }
-  SuggestionQuery query;
-  query.precision = r.request.training.precision;
-  query.optimizer_states = r.request.training.optimizer.states;
-  Spreading own(r.model.architecture, r.request.training);
-  report.systems = suggest_hardware(catalogue, query, std::ref(own));
-  report.matrix = matrix_of(r, catalogue, own);
-  report.changes = changes_of(r, report.memory);
-  add_curves(r, report);
-  add_evidence(evidence, report);
-  report.growth = growth_of(r, catalogue);
-  report.after_training = after_training(r.request, r.model.architecture);
-  if (too_large(report.after_training)) return Problem{ProblemCode::too_large, "/serving", {}};
-  report.launch = launch_configuration(r.request, r.model);
   warn_about_model(r, report.warnings);
-  warn_about_hardware(r, request.layout.has_value(), report.warnings);
+  warn_about_hardware(r, report.warnings);
+  return report;
+}
+
+}  // namespace
+
+Problems check_names(const PlanRequest& request, const Catalogue& catalogue) {
+  Problems problems = resolve_model(request.model, catalogue).problems();
+  (void)named_gpu(request, catalogue, problems);
+  return problems;
+}
+
+MemoryEstimate evaluate(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
+                        const Gpu* gpu) {
+  return Evaluator(model, training)(layout, {training.micro_batch, training.sequence_length}, gpu);
+}
+
+Result<Report> answer(const PlanRequest& request, const Catalogue& catalogue) {
+  const Result<Resolved> resolved = resolve(request, catalogue);
+  return resolved.ok() ? answer_to(resolved.value()) : resolved.problems();
+}
+
+Result<Report> plan(const PlanRequest& request, const Catalogue& catalogue, const Evidence& evidence) {
+  const Result<Resolved> resolved = resolve(request, catalogue);
+  if (!resolved.ok()) return resolved.problems();
+  Result<Report> answered = answer_to(resolved.value());
+  if (!answered.ok()) return answered;
+  Report report = std::move(answered).value();
+  report.outlook = outlook_of(resolved.value(), report, catalogue, evidence);
+  if (too_large(report.outlook->after_training)) return Problem{ProblemCode::too_large, "/serving", {}};
   return report;
 }
 

@@ -7,9 +7,9 @@
 namespace vramplan {
 namespace {
 
-using Need = std::function<std::optional<Estimate>(std::int64_t)>;
+using NeedOfCount = std::function<std::optional<Estimate>(std::int64_t)>;
 
-std::optional<EvaluatedCount> evaluate(std::int64_t count, Bytes usable, const Need& need) {
+std::optional<EvaluatedCount> evaluate(std::int64_t count, Bytes usable, const NeedOfCount& need) {
   const std::optional<Estimate> device = need(count);
   if (!device) return std::nullopt;
   return EvaluatedCount{count, *device, judge(*device, usable)};
@@ -20,7 +20,8 @@ bool is_good(const std::optional<EvaluatedCount>& evaluated, Verdict worst) {
 }
 
 // The largest count over which the run can be spread at all, without those that cannot; nothing when there is none.
-std::optional<EvaluatedCount> largest_possible(std::span<const std::int64_t>& counts, Bytes usable, const Need& need) {
+std::optional<EvaluatedCount> largest_possible(std::span<const std::int64_t>& counts, Bytes usable,
+                                               const NeedOfCount& need) {
   for (; !counts.empty(); counts = counts.first(counts.size() - 1)) {
     if (auto evaluated = evaluate(counts.back(), usable, need)) return evaluated;
   }
@@ -63,27 +64,6 @@ auto order_of(const HardwareSuggestion& suggestion) {
                     std::string_view(suggestion.gpu));
 }
 
-std::optional<std::string_view> refusal(const Gpu& gpu, const SuggestionQuery& query) {
-  if (const auto reason = precision_refusal(gpu, query.precision)) return reason;
-  if (query.optimizer_states) return state_format_refusal(gpu, *query.optimizer_states);
-  return std::nullopt;
-}
-
-HardwareSuggestion suggestion_of(const Catalogue& catalogue, const Gpu& gpu, const EvaluatedCount& found) {
-  HardwareSuggestion suggestion;
-  suggestion.gpu = gpu.id;
-  suggestion.count = found.count;
-  suggestion.verdict = found.fit.verdict;
-  suggestion.device = found.device;
-  suggestion.usable = found.fit.usable;
-  suggestion.headroom = found.fit.headroom;
-  suggestion.status = gpu.status;
-  suggestion.confidence = gpu.confidence;
-  suggestion.systems = offers_for(catalogue, gpu.id, found.count);
-  suggestion.group = suggestion.systems.empty() ? group_of(gpu) : suggestion.systems.front().group;
-  return suggestion;
-}
-
 template <class Rows>
 void sort_rows(Rows& rows) {
   std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return order_of(a) < order_of(b); });
@@ -91,8 +71,12 @@ void sort_rows(Rows& rows) {
 
 }  // namespace
 
+std::optional<Estimate> device_of(const std::optional<RunNeed>& need) {
+  return need ? std::optional(need->device) : std::nullopt;
+}
+
 std::optional<EvaluatedCount> smallest_fitting(std::span<const std::int64_t> counts, Bytes usable, Verdict worst,
-                                               const Need& need) {
+                                               const NeedOfCount& need) {
   if (counts.empty()) return std::nullopt;
   if (auto first = evaluate(counts.front(), usable, need); is_good(first, worst)) return first;
   std::span<const std::int64_t> rest = counts.subspan(1);
@@ -114,19 +98,42 @@ std::vector<SystemOffer> offers_for(const Catalogue& catalogue, std::string_view
   return found;
 }
 
+std::optional<std::string_view> refusal(const Gpu& gpu, const SuggestionQuery& query) {
+  if (const auto reason = precision_refusal(gpu, query.precision)) return reason;
+  if (query.optimizer_states) return state_format_refusal(gpu, *query.optimizer_states);
+  return std::nullopt;
+}
+
+HardwareSuggestion suggestion_of(const Catalogue& catalogue, const Gpu& gpu, std::int64_t count, const RunNeed& need) {
+  const Fit fit = judge(need.device, usable_bytes(gpu));
+  HardwareSuggestion suggestion;
+  suggestion.gpu = gpu.id;
+  suggestion.count = count;
+  suggestion.verdict = fit.verdict;
+  suggestion.device = need.device;
+  suggestion.usable = fit.usable;
+  suggestion.headroom = fit.headroom;
+  suggestion.tokens_per_second = need.tokens_per_second;
+  suggestion.status = gpu.status;
+  suggestion.confidence = gpu.confidence;
+  suggestion.systems = offers_for(catalogue, gpu.id, count);
+  suggestion.group = suggestion.systems.empty() ? group_of(gpu) : suggestion.systems.front().group;
+  return suggestion;
+}
+
 HardwareSuggestions suggest_hardware(const Catalogue& catalogue, const SuggestionQuery& query,
                                      const NeedPerGpu& need_per_gpu) {
   HardwareSuggestions result;
   const std::vector<std::int64_t> counts = counts_up_to(query.maximum_count);
   for (const Gpu& gpu : catalogue.gpus) {
     const Bytes usable = usable_bytes(gpu);
-    const auto need = [&](std::int64_t count) { return need_per_gpu(gpu, count); };
+    const auto need = [&](std::int64_t count) { return device_of(need_per_gpu(gpu, count)); };
     if (const auto reason = refusal(gpu, query)) {
       result.refused.push_back({gpu.id, *reason});
     } else if (usable.value == 0) {
       result.unknown.push_back(gpu.id);
     } else if (const auto found = smallest_fitting(counts, usable, query.worst, need)) {
-      result.fitting.push_back(suggestion_of(catalogue, gpu, *found));
+      result.fitting.push_back(suggestion_of(catalogue, gpu, found->count, *need_per_gpu(gpu, found->count)));
     } else {
       result.too_small.push_back(gpu.id);
     }

@@ -15,6 +15,7 @@
 
 #include "api.hpp"
 #include "catalogue.hpp"
+#include "support/layouts.hpp"
 #include "vramplan/memory.hpp"
 #include "vramplan/planner.hpp"
 #include "vramplan/search.hpp"
@@ -83,7 +84,7 @@ Figure evaluate_figure(double least, std::string_view id, Method method) {
   std::int64_t turn = 0;
   const auto call = [&] {
     turn = (turn + 1) % kSizes;
-    const LayoutChoice layout = default_layout(turn + 2);
+    const LayoutChoice layout = support::sharded(turn + 2);
     seen += evaluate(layout, {turn % 4 + 1, 512 * (turn + 1)}, nullptr).device.expected.value % 1024;
   };
   return {"evaluate " + std::string(id) + " " + std::string(name_of(method)), seconds_per_call(least, call)};
@@ -110,7 +111,7 @@ Figure search_figure(double least, std::string_view id, FrameworkId framework, s
   };
   std::int64_t layouts = 1;
   const double all = seconds_per_call(least, [&] {
-    const SearchResult found = search_layouts(card->architecture, training, *gpu, space, speed);
+    const SearchResult found = LayoutSearch(card->architecture, training)(*gpu, space, speed);
     layouts = std::max<std::int64_t>(found.layouts, 1);
     seen += found.evaluated;
   });

@@ -68,14 +68,17 @@ function countBy(items, key) {
   return counts;
 }
 
-function suggestions({ systems, not_fitting: refused, changes }) {
-  const system = ({ gpu, count, verdict, device, systems: offers }) =>
-    `${count} x ${gpu} ${verdict} ${range(device)}; ${offers.length} offers`;
-  const change = ({ id, from, to, saved_bytes: saved, device, verdict }) =>
-    `${id} from ${from} to ${to} saves ${saved}: ${range(device)} ${verdict}`;
+const rate = (tokensPerSecond) => (tokensPerSecond === null ? 'no rate' : `${tokensPerSecond.toPrecision(6)} tokens/s`);
+
+function suggestions({ systems, ladder, not_fitting: refused, changes }) {
+  const system = ({ gpu, count, verdict, device, tokens_per_second: speed, systems: offers }) =>
+    `${count} x ${gpu} ${verdict} ${range(device)} ${rate(speed)}; ${offers.length} offers`;
+  const change = ({ id, from, to, saved_bytes: saved, device, verdict, tokens_per_second: speed }) =>
+    `${id} from ${from} to ${to} saves ${saved}: ${range(device)} ${verdict} ${rate(speed)}`;
   return {
     fitting: systems.length,
     first: systems.slice(0, LISTED_SYSTEMS).map(system),
+    ladder: ladder.map((step) => `${step.role}: ${system(step)}`),
     not_fitting: countBy(refused, 'reason'),
     changes: changes.map(change),
   };
@@ -84,6 +87,15 @@ function suggestions({ systems, not_fitting: refused, changes }) {
 function growth(rows) {
   const place = (model) => model && `${model.gpus} x ${model.model}: ${range(model.device)} ${model.verdict}`;
   return rows.map(({ method, largest, next }) => `${method}: ${place(largest)}; next ${place(next)}`);
+}
+
+function layouts({ tried, best }) {
+  const found = ({ request: { training, layout }, device, verdict, tokens_per_second: speed }) => {
+    const ranks = Object.entries(layout).filter(([, value]) => value !== null && value !== false && value !== 1);
+    const kinds = ranks.map(([kind, value]) => `${kind} ${value}`).join(' ');
+    return `${kinds}; ${training.micro_batch} ${training.recompute}: ${range(device)} ${verdict} ${rate(speed)}`;
+  };
+  return { tried, best: best.map(found) };
 }
 
 /** The part of a report that is kept. */
@@ -97,6 +109,7 @@ function project(report, name) {
     memory: memory(report.memory),
     host_memory: report.host_memory.per_node_bytes,
     fit: report.fit && `${report.fit.verdict}, headroom ${report.fit.headroom_bytes} of ${report.fit.usable_bytes}`,
+    layouts: layouts(report.layouts),
     suggestions: suggestions(report.suggestions),
     growth: growth(report.growth),
     after_training: report.after_training,

@@ -35,6 +35,7 @@ test('a golden request has the same answer', { skip }, async (t) => {
   const module = await load();
   for (const { name, text } of readRequests()) {
     await t.test(name, () => assert.equal(`${module.plan(text)}\n`, run('plan', text).text));
+    assert.equal(`${module.answer(text)}\n`, run('answer', text).text);
   }
 });
 

@@ -11,7 +11,7 @@
 //                                             core/data/measured_runs.json, from which the page answers
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
-import { plan, readRows } from './ask.mjs';
+import { answer, readRows } from './ask.mjs';
 
 const README = new URL('../../README.md', import.meta.url);
 const DATA = new URL('../../core/data/measured_runs.json', import.meta.url);
@@ -32,7 +32,7 @@ export function asPublished(run) {
 
 // Plans every run. Answers {run, report} pairs; a report with problems is one that the planner cannot express yet.
 export function planRuns(runs, binary) {
-  const reports = plan(
+  const reports = answer(
     runs.map(({ request }) => request),
     binary,
   );

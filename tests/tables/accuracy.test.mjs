@@ -13,7 +13,7 @@ import {
   table,
   writtenData,
 } from './accuracy.mjs';
-import { plan } from './ask.mjs';
+import { answer, plan } from './ask.mjs';
 
 const binary = process.env.VRAMPLAN_BIN;
 const pairs = planRuns(readRuns(), binary);
@@ -29,7 +29,7 @@ test('core/data/measured_runs.json holds the runs of this build (node tests/tabl
 });
 
 test('the requests that it holds are planned as the runs themselves', () => {
-  const reports = plan(runs.map(({ request }) => request));
+  const reports = answer(runs.map(({ request }) => request));
   for (const [i, { id, metric, planned_bytes, parameters }] of runs.entries()) {
     assert.equal(reports[i].memory.per_gpu[metric].expected, planned_bytes, id);
     assert.equal(reports[i].model.parameters, parameters, id);

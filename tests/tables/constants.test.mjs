@@ -6,7 +6,7 @@
 // A line that the planner misses is marked todo with what is known.
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { plan, readRows } from './ask.mjs';
+import { answer, readRows } from './ask.mjs';
 
 const runs = new Map(readRows('measured_runs.jsonl').map((run) => [run.id, run.request]));
 const kBatches = [4, 8];
@@ -27,7 +27,7 @@ function requestOf(id, gpus, changes = {}) {
 
 function reportsOf(request, batches) {
   const at = (micro_batch) => ({ ...request, training: { ...request.training, micro_batch } });
-  const reports = plan(batches.map(at));
+  const reports = answer(batches.map(at));
   for (const { problems } of reports) assert.deepEqual(problems, []);
   return reports;
 }

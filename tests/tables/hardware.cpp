@@ -259,9 +259,9 @@ TEST_CASE("the rows can be read as one file, and L8: workstations are proposed w
   for (const Problem& problem : catalogue.problems()) FAIL_CHECK(text_of(problem));
   REQUIRE(catalogue.ok());
   // A run that a card of 24 GB holds when it is spread over two.
-  const auto need = [](const Gpu&, std::int64_t count) -> std::optional<Estimate> {
+  const auto need = [](const Gpu&, std::int64_t count) -> std::optional<RunNeed> {
     const Bytes bytes = Bytes(4LL << 30) + shard_up(Bytes(32LL << 30), count);
-    return Estimate{bytes, bytes, bytes};
+    return RunNeed{{bytes, bytes, bytes}};
   };
   const HardwareSuggestions found = suggest_hardware(catalogue.value(), {}, need);
   CHECK(found.fitting.size() + found.too_small.size() + found.refused.size() + found.unknown.size() == gpus().size());

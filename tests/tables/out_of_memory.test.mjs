@@ -6,7 +6,7 @@
 // 16 bits on a card without BF16 units.
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { notSupported, plan, readRows, reasons } from './ask.mjs';
+import { answer, notSupported, readRows, reasons } from './ask.mjs';
 
 // Recorded as out of memory, and planned to fit all the same. Each with what is known about it.
 const explained = {
@@ -19,7 +19,7 @@ const explained = {
 };
 
 const rows = readRows('out_of_memory.jsonl');
-const reports = plan(rows.map(({ request }) => request));
+const reports = answer(rows.map(({ request }) => request));
 const judged = rows.map((row, i) => ({ ...row, report: reports[i] }));
 const planned = judged.filter(({ report }) => report.problems.length === 0);
 const refused = judged.filter(({ report }) => report.problems.length > 0);

@@ -36,7 +36,9 @@ Json phase(const Json& request, const std::string& id) {
 // Tokens per second of QLoRA over those of LoRA, less one.
 double loss_of_qlora(const char* gpu, std::int64_t gpus, std::int64_t length) {
   const auto of = [&](const char* method) {
-    return rate(run(gpu, gpus, {{"method", method}, {"sequence_length", length}, {"recompute", "full"}}));
+    Json request = run(gpu, gpus, {{"method", method}, {"sequence_length", length}, {"recompute", "full"}});
+    if (gpus > 1) request["layout"] = {{"dp", gpus}, {"zero", 3}};  // FSDP
+    return rate(request);
   };
   return of("qlora") / of("lora") - 1;
 }

@@ -12,7 +12,7 @@
 //   meta-pytorch/torchtune#1092, huggingface/transformers#23386 (saving): after_training is not planned
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { notSupported, plan, reasons } from './ask.mjs';
+import { answer, notSupported, reasons } from './ask.mjs';
 
 const kGB = 1e9;
 
@@ -44,7 +44,7 @@ const near = (value, expected, tolerance) =>
 /** A test of what the planner answers to the requests of a report, in their order. */
 function report(name, requests, check, options = {}) {
   test(name, options, (t) => {
-    const reports = plan(requests);
+    const reports = answer(requests);
     const refused = reports.filter(({ problems }) => problems.length > 0);
     for (const answer of refused) assert.ok(notSupported(answer), JSON.stringify(answer.problems));
     if (refused.length > 0) t.skip(`not supported yet: ${reasons(refused[0])}`);

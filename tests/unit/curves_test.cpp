@@ -83,18 +83,19 @@ TEST_CASE("what a curve promises holds when it is planned") {
   request.hardware = HardwareChoice{"rtx-4090", 1, {}};
   const auto report_of = [&] { return plan(request, shipped_catalogue(), {}).value(); };
   const Report report = report_of();
-  REQUIRE(report.sequence_length_curve.largest_that_fits.has_value());
-  REQUIRE(report.sequence_length_curve.runs_out_at.has_value());
-  const auto now = std::find_if(report.sequence_length_curve.points.begin(), report.sequence_length_curve.points.end(),
-                                [](const CurvePoint& p) { return p.value == 2048; });
-  REQUIRE(now != report.sequence_length_curve.points.end());
+  const Curve& curve = report.outlook->sequence_length_curve;
+  REQUIRE(curve.largest_that_fits.has_value());
+  REQUIRE(curve.runs_out_at.has_value());
+  const auto now =
+      std::find_if(curve.points.begin(), curve.points.end(), [](const CurvePoint& p) { return p.value == 2048; });
+  REQUIRE(now != curve.points.end());
   CHECK(now->device == report.memory.device);
   const auto verdict_at = [&](std::int64_t length) {
     request.training.sequence_length = length;
     return report_of().fit->verdict;
   };
-  CHECK(fits(verdict_at(*report.sequence_length_curve.largest_that_fits)));
-  CHECK_FALSE(fits(verdict_at(*report.sequence_length_curve.largest_that_fits + 1)));
-  CHECK(verdict_at(*report.sequence_length_curve.runs_out_at) == Verdict::does_not_fit);
-  CHECK(verdict_at(*report.sequence_length_curve.runs_out_at - 1) == Verdict::at_risk);
+  CHECK(fits(verdict_at(*curve.largest_that_fits)));
+  CHECK_FALSE(fits(verdict_at(*curve.largest_that_fits + 1)));
+  CHECK(verdict_at(*curve.runs_out_at) == Verdict::does_not_fit);
+  CHECK(verdict_at(*curve.runs_out_at - 1) == Verdict::at_risk);
 }

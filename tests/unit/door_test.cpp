@@ -64,6 +64,18 @@ double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_P
 
 }  // namespace
 
+TEST_CASE("an answer is the plan without what lies around it") {
+  const std::string_view request = R"({"model": "meta-llama/Llama-3.1-8B", "training": {"method": "qlora"},
+                                       "hardware": {"gpu": "rtx-4090", "count": 2}})";
+  Json whole = Json::parse(plan(request));
+  const Json answered = Json::parse(vramplan::api::answer(request));
+  for (const char* field :
+       {"layouts", "curves", "fit_matrix", "suggestions", "accuracy", "launch", "launch_left_out", "growth", "after_training"}) {
+    CHECK(whole.erase(field) == 1);
+  }
+  CHECK((answered == whole));
+}
+
 TEST_CASE("what is no JSON text is invalid") {
   for (const std::string_view text :
        {"", " ", "{", "}", "[", "nul", "\"", "{\"model\"", "{\"model\":}", "{'model':1}", "{} {}", "{\"model\":\"a\",}",

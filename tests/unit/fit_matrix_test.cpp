@@ -19,7 +19,7 @@ NeedPerGpu need_of(const PlanRequest& request) {
   const std::int64_t whole = method == Method::full ? 200 : method == Method::lora ? 20 : 10;
   return [whole](const Gpu&, std::int64_t count) {
     const Bytes share(whole * 1'000'000'000 / count);
-    return Estimate{share, share, share};
+    return RunNeed{{share, share, share}};
   };
 }
 

@@ -247,9 +247,9 @@ TEST_CASE("suggestions: comfortable first, then fewest GPUs; what is not publish
   small["usable_mib"] = 1024;
   const Catalogue catalogue = catalogue_of(list(small, card("medium"), large, old, secret),
                                            list(box("box", {"medium", "large"}, {1, 2, 4, 8})));
-  const NeedPerGpu need = [](const Gpu&, std::int64_t count) -> std::optional<Estimate> {
+  const NeedPerGpu need = [](const Gpu&, std::int64_t count) -> std::optional<RunNeed> {
     const Bytes bytes = 1_GiB + shard_up(40_GiB, count);
-    return Estimate{bytes, bytes, bytes};
+    return RunNeed{{bytes, bytes, bytes}};
   };
   const HardwareSuggestions found = suggest_hardware(catalogue, {}, need);
   REQUIRE(found.fitting.size() == 2);

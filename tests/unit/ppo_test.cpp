@@ -184,9 +184,15 @@ TEST_CASE("preferences, scores and PPO switch dropout off") {
   }
 }
 
-TEST_CASE("PPO's trainer divides no model over ranks, unless a request says so and is refused") {
-  CHECK(default_layout(8, Objective::ppo).zero == 0);
-  CHECK(default_layout(8, Objective::grpo).zero == 3);
+TEST_CASE("PPO's trainer divides no model over ranks, however many there are") {
+  PlanRequest request;
+  request.model = ModelById{"Qwen/Qwen2.5-0.5B", {}};
+  request.training = ppo(Method::lora, Precision::bf16_amp);
+  request.hardware = HardwareChoice{"h100-sxm-80gb", 8, {}};
+  const Result<Report> report = answer(request, shipped_catalogue());
+  REQUIRE(report.ok());
+  CHECK(report.value().request.layout->dp == 8);
+  CHECK(report.value().request.layout->zero == 0);
 }
 
 TEST_CASE("a size asked for later is the size asked for at once") {

@@ -16,9 +16,11 @@
 #include "vramplan/fit.hpp"
 #include "vramplan/fit_matrix.hpp"
 #include "vramplan/growth.hpp"
+#include "vramplan/ladder.hpp"
 #include "vramplan/launch.hpp"
 #include "vramplan/memory.hpp"
 #include "vramplan/request.hpp"
+#include "vramplan/search.hpp"
 #include "vramplan/speed.hpp"
 #include "vramplan/step.hpp"
 #include "vramplan/suggestion.hpp"
@@ -32,13 +34,13 @@ enum class WarningCode : std::uint8_t {
   gpu_doubtful,           // args: gpu, fields
   usable_unknown,         // args: gpu
   weight_format_caution,  // args: gpu, reason
-  layout_assumed,         // args: count (several GPUs and no layout: fully sharded data parallelism)
+  layout_chosen,          // args: count (several GPUs and no layout: the fastest that fits)
   towers_not_walked,      // args: parameters (towers count as weights; their activations are not modelled)
 };
 template <>
 struct EnumNames<WarningCode> {
   static constexpr Names<8> values = {"model_inferred", "model_confidence",      "beyond_context", "gpu_doubtful",
-                                      "usable_unknown", "weight_format_caution", "layout_assumed", "towers_not_walked"};
+                                      "usable_unknown", "weight_format_caution", "layout_chosen",  "towers_not_walked"};
 };
 
 struct Warning {
@@ -74,6 +76,8 @@ struct Change {
   Estimate device;
   Bytes saved;  // device.expected before less after
   Verdict verdict = Verdict::unknown;
+  double tokens_per_second = 0;  // after; 0: no estimate
+  double times_as_fast = 0;      // as before; 0: no estimate
 };
 
 // How fast it runs, or why nobody can tell (speed.hpp).
@@ -83,8 +87,24 @@ struct SpeedEstimate {
   std::string_view refused;      // "": there is an estimate
 };
 
+// What lies around an answer: hardware, changes, growth, evidence, the way there and what comes after.
+struct Outlook {
+  HardwareSuggestions systems;
+  std::vector<LadderStep> ladder;
+  SearchResult layouts;  // of the chosen GPUs, with other micro-batches and recomputation
+  FitMatrix matrix;
+  std::vector<Change> changes;
+  Curve micro_batch_curve, sequence_length_curve;
+  std::optional<AccuracyGroup> accuracy;  // of runs of the same framework and method
+  std::vector<MeasuredRun> nearest;       // measured runs that resemble this one
+  std::vector<Growth> growth;             // empty: no GPU chosen, or nobody published what it holds
+  AfterTraining after_training;
+  Launch launch;  // how to start it
+};
+
 struct Report {
-  PlanRequest request;  // every default filled in
+  PlanRequest request;         // every default filled in
+  bool layout_chosen = false;  // by the planner: the request named none
   ResolvedModel model;
   Inventory inventory;
   Dim layers = 0;
@@ -99,16 +119,15 @@ struct Report {
   std::vector<std::pair<Component, Bytes>> host_components;  // of a node; they add up to it
   std::optional<Fit> fit;
   std::optional<SpeedEstimate> speed;  // where a GPU is chosen
-  HardwareSuggestions systems;
-  FitMatrix matrix;
-  std::vector<Change> changes;
-  Curve micro_batch_curve, sequence_length_curve;
-  std::optional<AccuracyGroup> accuracy;  // of runs of the same framework and method
-  std::vector<MeasuredRun> nearest;       // measured runs that resemble this one
-  std::vector<Growth> growth;             // empty: no GPU chosen, or nobody published what it holds
-  AfterTraining after_training;
-  Launch launch;  // how to start it
   std::vector<Warning> warnings;
+  std::optional<Outlook> outlook;  // of plan(), not of answer()
 };
+
+// What a request is changed from: a layout that the planner chose is chosen again for whatever is changed.
+[[nodiscard]] inline PlanRequest own_choices(const Report& report) {
+  PlanRequest request = report.request;
+  if (report.layout_chosen) request.layout.reset();
+  return request;
+}
 
 }  // namespace vramplan

@@ -18,12 +18,20 @@
 
 namespace vramplan {
 
-// Device bytes per GPU (what nvidia-smi would show) when the run is spread over `count` of these GPUs; nothing when it
-// cannot be spread over that many (more ranks than sequences in the global batch, for example).
-using NeedPerGpu = std::function<std::optional<Estimate>(const Gpu& gpu, std::int64_t count)>;
+// What a run needs of each GPU (what nvidia-smi would show), and how fast it is there; 0: no estimate.
+struct RunNeed {
+  Estimate device;
+  double tokens_per_second = 0;
+};
+
+// When the run is spread over `count` of these GPUs; nothing when it cannot be spread over that many (more ranks than
+// sequences in the global batch, for example), or does not fit.
+using NeedPerGpu = std::function<std::optional<RunNeed>(const Gpu& gpu, std::int64_t count)>;
 
 // Numbers of GPUs that systems, or whole numbers of systems, have.
 inline constexpr std::int64_t kTriedCounts[] = {1, 2, 3, 4, 6, 8, 10, 16, 24, 32, 48, 64, 72, 96, 128, 256, 512, 1024};
+
+[[nodiscard]] std::optional<Estimate> device_of(const std::optional<RunNeed>& need);
 
 struct SuggestionQuery {
   Precision precision = Precision::bf16_amp;
@@ -48,7 +56,8 @@ struct HardwareSuggestion {
   Verdict verdict = Verdict::unknown;
   Estimate device;  // per GPU
   Bytes usable;
-  Bytes headroom;  // Fit::headroom
+  Bytes headroom;                // Fit::headroom
+  double tokens_per_second = 0;  // of all GPUs; 0: no estimate
   Status status = Status::shipping;
   Confidence confidence = Confidence::high;
   std::vector<SystemOffer> systems;
@@ -68,6 +77,9 @@ struct HardwareSuggestions {
   std::vector<std::string> unknown;
 };
 
+// Why the card cannot run it: precision_refusal, state_format_refusal.
+[[nodiscard]] std::optional<std::string_view> refusal(const Gpu& gpu, const SuggestionQuery& query);
+
 [[nodiscard]] HardwareSuggestions suggest_hardware(const Catalogue& catalogue, const SuggestionQuery& query,
                                                    const NeedPerGpu& need_per_gpu);
 
@@ -85,6 +97,10 @@ struct EvaluatedCount {
 [[nodiscard]] std::optional<EvaluatedCount> smallest_fitting(
     std::span<const std::int64_t> counts, Bytes usable, Verdict worst,
     const std::function<std::optional<Estimate>(std::int64_t)>& need);
+
+// That number of GPUs as a suggestion; it was evaluated with `need`.
+[[nodiscard]] HardwareSuggestion suggestion_of(const Catalogue& catalogue, const Gpu& gpu, std::int64_t count,
+                                               const RunNeed& need);
 
 // Systems that hold `count` of this GPU. One box where one is large enough, else the fewest boxes of a kind;
 // workstations are not combined. Fewest systems first, then those for sale, smallest group, fewest GPUs, id.
