@@ -188,9 +188,7 @@ class Search {
 
   bool allowed(Recompute recompute) const {
     if (!space_.recomputation) return recompute == training_.recompute;
-    const bool selective =
-        training_.framework == FrameworkId::megatron || training_.framework == FrameworkId::torchtitan;
-    return recompute != Recompute::selective || selective;
+    return recompute != Recompute::selective || recomputes_selectively(training_.framework);
   }
 
   // In the order of speed, which costs less to know than memory, until enough are comfortable: the rest is slower.
