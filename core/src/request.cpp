@@ -573,12 +573,17 @@ bool is_fused(const TrainingChoice& t) {
   return has_fused_kernels(t.framework) || (t.framework == FrameworkId::torchtitan && t.compile);
 }
 
-// PEFT raises 16-bit adapters to FP32 whatever the precision of the run; torchtune and litgpt make them in the type of
-// the weights.
-bool has_fp32_adapters(const TrainingChoice& t) {
+// PEFT's adapters are FP32, in old releases where the base is not of 16 bits; Unsloth raises them itself; torchtune and
+// litgpt make them in the type of the weights.
+bool has_fp32_adapters(const TrainingChoice& t, WeightFormat base) {
   if (trl_lowers_adapters(t)) return false;
+  if (t.precision == Precision::fp32) return true;
+  if (has_trainer(t.framework)) {
+    const bool halves = base == WeightFormat::bf16 || base == WeightFormat::fp16;
+    return !halves || t.framework == FrameworkId::unsloth || peft_raises_adapters(t);
+  }
   const bool mixed = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
-  return has_trainer(t.framework) || t.precision == Precision::fp32 || (t.framework == FrameworkId::litgpt && mixed);
+  return t.framework == FrameworkId::litgpt && mixed;
 }
 
 // Preferences and rewards are TRL's trainers; others leave Transformers alone.
@@ -606,7 +611,7 @@ bool has_fp32_states(const TrainingChoice& t) {
 StateFormat default_states(const TrainingChoice& t, WeightFormat base) {
   if (has_fp32_states(t)) return StateFormat::fp32;
   if (!trains_whole_weights(t.method)) {
-    if (has_fp32_adapters(t)) return StateFormat::fp32;
+    if (has_fp32_adapters(t, base)) return StateFormat::fp32;
     const bool half = t.precision == Precision::fp16_amp || t.precision == Precision::fp16;
     return half ? StateFormat::fp16 : StateFormat::bf16;
   }

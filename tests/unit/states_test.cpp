@@ -271,3 +271,42 @@ TEST_CASE("mixed precision keeps FP32 weights where an optimizer updates them, a
   CHECK(weights(Method::lora, Precision::bf16_amp) == ElementType::bf16);
   CHECK(weights(Method::lora, Precision::fp16_amp) == ElementType::fp16);
 }
+
+TEST_CASE("PEFT's adapters took the type of 16-bit weights until it came with Transformers 4.43") {
+  const auto adapters = [](Method method, WeightFormat base, Version version, std::int64_t ranks) {
+    PlanRequest request;
+    TrainingChoice& t = request.training;
+    t.method = method;
+    t.precision = Precision::bf16;
+    t.base_weights = base;
+    t.framework_version = version;
+    LayoutChoice layout;
+    layout.dp = ranks;
+    layout.zero = ranks > 1 ? 3 : 0;
+    return prepare(model_of(kQwen), resolve_defaults(request).training, layout, Bytes(0)).types.adapters;
+  };
+  constexpr Version kBefore{4, 42}, kSince{4, 43};
+  CHECK(adapters(Method::lora, WeightFormat::bf16, kBefore, 1) == ElementType::bf16);
+  CHECK(adapters(Method::lora, WeightFormat::bf16, kSince, 1) == ElementType::fp32);
+  // Packed bytes have no type to take; FSDP stores them as 16-bit elements.
+  CHECK(adapters(Method::qlora, WeightFormat::nf4, kBefore, 1) == ElementType::fp32);
+  CHECK(adapters(Method::qlora, WeightFormat::nf4, kBefore, 2) == ElementType::bf16);
+  CHECK(adapters(Method::qlora, WeightFormat::nf4, kSince, 2) == ElementType::fp32);
+}
+
+TEST_CASE("states of adapters have their type: two bytes each beside 16-bit weights under an old PEFT") {
+  // Qwen2.5 0.5B, rank 16: 24 layers of 16 x (inputs + outputs) of the seven projections; two states.
+  constexpr std::int64_t kSides = 2LL * (896 + 896) + 2LL * (896 + 128) + 3LL * (896 + 4864);
+  const auto states = [](Version version) {
+    PlanRequest request;
+    TrainingChoice& t = request.training;
+    t.method = Method::lora;
+    t.precision = Precision::bf16;
+    t.framework_version = version;
+    t.lora.rank = 16;
+    const TrainingChoice resolved = resolve_defaults(request).training;
+    return optimizer_bytes(inventory_of(kQwen, resolved), resolved);
+  };
+  CHECK(states({4, 42}) == 2 * 2 * 24 * 16 * kSides);
+  CHECK(states({4, 43}) == 2 * 4 * 24 * 16 * kSides);
+}

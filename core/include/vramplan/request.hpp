@@ -211,6 +211,13 @@ struct TrainingChoice {
   constexpr Version kPreparesNoMore{5, 0};
   return t.trainer == Trainer::trl && release_of(t) < kPreparesNoMore;
 }
+// PEFT raises 16-bit adapters to FP32 since 0.12, which came with Transformers 4.43 (peft/tuners/tuners_utils.py,
+// cast_adapter_dtype). Before, they took the type of the weight that they adapt; next to packed bytes they stayed as
+// they were made, in FP32 (peft/tuners/lora/layer.py, update_layer).
+[[nodiscard]] constexpr bool peft_raises_adapters(const TrainingChoice& t) {
+  constexpr Version kRaises{4, 43};
+  return release_of(t) >= kRaises;
+}
 [[nodiscard]] constexpr bool trl_lowers_adapters(const TrainingChoice& t) {
   return t.trainer == Trainer::trl && !trl_prepares(t) && is_bitsandbytes(t.base_weights);
 }

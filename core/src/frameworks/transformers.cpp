@@ -71,6 +71,12 @@ bool foreach_by_default(Version version) {
   return version < kFusedByDefault;
 }
 
+// Adapters lie beside weights of 16 bits. FSDP shards 4-bit weights in elements of 16 bits (bnb_4bit_quant_storage).
+bool beside_halves(const TrainingChoice& t, const Sharding& sharding) {
+  if (!t.base_weights) return false;
+  return is_quantized(*t.base_weights) ? sharding.gathers : *t.base_weights != WeightFormat::fp32;
+}
+
 // Since 5.0 all experts are one parameter, which PEFT adapts by ParamWrapper (peft/tuners/lora/layer.py). That refuses
 // DoRA and dropout, and a 4-bit expert is a linear module: such runs are of the time when every expert was one.
 constexpr Version kExpertParameters{5, 0};
@@ -109,8 +115,7 @@ FrameworkSwitches transformers_switches(const TrainingChoice& t, const Sharding&
   set_objective(s, t);
   s.reentrant_checkpoints = reentrant_checkpoints(release);
   s.autocast = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
-  // peft: autocast_adapter_dtype raises 16-bit adapters to FP32, whatever the precision
-  s.fp32_adapters = !trl_lowers_adapters(t);
+  s.fp32_adapters = !trl_lowers_adapters(t) && (peft_raises_adapters(t) || !beside_halves(t, sharding));
   // peft/tuners/lora/bnb.py and gptq.py cast outside autocast only
   s.adapter_casts_input = !(s.autocast && t.base_weights && is_quantized(*t.base_weights));
   s.quantized_output_follows_input = true;  // bitsandbytes/nn/modules.py, Linear4bit.forward
