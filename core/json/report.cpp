@@ -426,6 +426,7 @@ OrderedJson layouts(const SearchResult& found, const OrderedJson& request) {
     OrderedJson changed = request;
     changed["training"]["micro_batch"] = f.micro_batch;
     changed["training"]["recompute"] = name_of(f.recompute);
+    if (f.recompute != Recompute::selective) changed["training"]["recompute_modules"] = OrderedJson::array();
     changed["layout"] = layout(f.layout);
     best.push_back({{"request", std::move(changed)},
                     {"device", estimate(f.device)},

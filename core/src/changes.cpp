@@ -29,6 +29,10 @@ void consider_recompute(const PlanRequest& r, std::vector<Candidate>& out) {
   Candidate c = start(r, "recompute_full", spelled(r.training.recompute));
   c.request.training.recompute = Recompute::full;
   c.patches = {{"/training/recompute", spelled(Recompute::full)}};
+  if (!r.training.recompute_modules.empty()) {
+    c.request.training.recompute_modules.clear();
+    c.patches.push_back({"/training/recompute_modules", std::vector<std::string>{}});
+  }
   out.push_back(std::move(c));
 }
 

@@ -32,6 +32,15 @@ struct Candidate {
 // PyTorch's ZeroRedundancyOptimizer can be asked for, but no trainer offers it.
 bool offers_stage_1(FrameworkId f) { return f == FrameworkId::deepspeed || f == FrameworkId::megatron; }
 
+// Modules are named for selective recomputation alone.
+TrainingChoice with(TrainingChoice training, Recompute recompute) {
+  training.recompute = recompute;
+  if (recompute != Recompute::selective) training.recompute_modules.clear();
+  PlanRequest request;
+  request.training = std::move(training);
+  return resolve_defaults(std::move(request)).training;
+}
+
 class Search {
  public:
   Search(const ModelArchitecture& model, PlanRequest& request, KnownNeeds& needs,
@@ -179,9 +188,7 @@ class Search {
 
   bool allowed(Recompute recompute) const {
     if (!space_.recomputation) return recompute == training_.recompute;
-    const bool selective =
-        training_.framework == FrameworkId::megatron || training_.framework == FrameworkId::torchtitan;
-    return recompute != Recompute::selective || selective;
+    return recompute != Recompute::selective || recomputes_selectively(training_.framework);
   }
 
   // In the order of speed, which costs less to know than memory, until enough are comfortable: the rest is slower.
@@ -208,6 +215,8 @@ class Search {
     request_.layout = f.layout;
     request_.training.micro_batch = f.micro_batch;
     request_.training.recompute = f.recompute;
+    request_.training.recompute_modules.clear();
+    if (f.recompute == Recompute::selective) request_.training.recompute_modules = training_.recompute_modules;
     return check_request(request_).empty() && check_layout(model_, f.layout).empty();
   }
 
@@ -306,11 +315,6 @@ class Search {
   std::vector<Candidate> candidates_;
   SearchResult result_;
 };
-
-TrainingChoice with(TrainingChoice training, Recompute recompute) {
-  training.recompute = recompute;
-  return training;
-}
 
 }  // namespace
 

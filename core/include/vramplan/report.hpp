@@ -63,7 +63,7 @@ struct LayerRow {
   Bytes kept;
 };
 
-using PatchValue = std::variant<std::int64_t, double, bool, std::string>;
+using PatchValue = std::variant<std::int64_t, double, bool, std::string, std::vector<std::string>>;
 struct Patch {
   std::string pointer;
   PatchValue value;

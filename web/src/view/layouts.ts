@@ -49,7 +49,7 @@ export function layoutSuggestions(context: Context): TemplateResult | typeof not
     <h2 id="layouts-title">${words.t('layouts.title')}</h2>
     <p>${words.t('layouts.text', { count: tried })}</p>
     <div class="scroll" tabindex="0" role="region" aria-label=${words.t('layouts.title')}>
-      <table>
+      <table class="layouts">
         <thead>
           <tr>
             <th scope="col">${words.t('layouts.layout')}</th>
@@ -65,6 +65,6 @@ export function layoutSuggestions(context: Context): TemplateResult | typeof not
         </tbody>
       </table>
     </div>
-    <p class="note">${words.t('layouts.kinds')}</p>
+    <p class="note layouts-note">${words.t('layouts.kinds')}</p>
   </section>`;
 }
