@@ -8,9 +8,10 @@
 // engine.js runs in a worker, or as a script where none starts; it holds the module's bytes, gzipped and in base64 (text
 // that holds packed bytes packs to their size again). The single file holds its text in a block of data.
 //
-// web/src/index.html holds three placeholders, each once:
+// web/src/index.html holds four placeholders, each once:
 //   <!-- build:policy -->   in the head, before anything that loads
 //   <!-- build:styles -->   in the head: src/styles.css
+//   <!-- build:shell -->    in #page: what stands there until the script draws the page, in the language it starts in
 //   <!-- build:scripts -->  at the end of the body, because inline scripts cannot be deferred
 //
 // node web/build.mjs               builds; prints the bytes of the single file as JSON
@@ -80,6 +81,16 @@ function fill(template, parts) {
   return template;
 }
 
+/** Name and headline, so that something is there before anything is worked out. */
+function shell() {
+  const words = JSON.parse(read(web, 'src', 'i18n', 'nl.json'));
+  const escaped = (key) => words[key].replaceAll('&', '&amp;').replaceAll('<', '&lt;');
+  return (
+    `<header class="site-header"><div class="frame"><span class="brand">${escaped('title')}</span></div></header>` +
+    `<main class="frame"><div class="intro"><h1>${escaped('headline')}</h1><p>${escaped('lead')}</p></div></main>`
+  );
+}
+
 function offlinePage(template, { app, style, engine }) {
   const policy = [
     "default-src 'none'",
@@ -93,6 +104,7 @@ function offlinePage(template, { app, style, engine }) {
   return fill(template, {
     policy: `<meta http-equiv="Content-Security-Policy" content="${policy.join('; ')}">`,
     styles: `<style>${style}</style>`,
+    shell: shell(),
     scripts: `<script type="text/plain" id="engine">${engine}</script>\n<script>${app}</script>`,
   });
 }
@@ -125,6 +137,7 @@ async function buildPage() {
   const page = fill(template, {
     policy: '', // a host sends it as a header, see server.mjs
     styles: '<link rel="stylesheet" href="style.css">',
+    shell: shell(),
     scripts: '<script defer src="app.js"></script>',
   });
   writeFileSync(join(site, 'index.html'), page);

@@ -1,9 +1,10 @@
 // A static server for web/dist/site with the headers that a careful host sends. `node server.mjs` prints where it is;
 // tests import serve().
-import { createReadStream, statSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { extname, join, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { gzipSync } from 'node:zlib';
 
 const dist = fileURLToPath(new URL('dist/', import.meta.url));
 
@@ -38,14 +39,25 @@ function find(folder, url) {
   return statSync(file, { throwIfNoEntry: false })?.isFile() ? file : null;
 }
 
+const packed = new Map(); // file -> its bytes, gzipped, and when they were written
+
+/** Texts travel gzipped, as from any host. */
+function bodyOf(file, takesGzip) {
+  if (!takesGzip || !/\.(html|js|css|json|svg)$/.test(file)) return { bytes: readFileSync(file), encoding: {} };
+  const { mtimeMs } = statSync(file);
+  if (packed.get(file)?.mtimeMs !== mtimeMs) packed.set(file, { mtimeMs, bytes: gzipSync(readFileSync(file)) });
+  return { bytes: packed.get(file).bytes, encoding: { 'Content-Encoding': 'gzip' } };
+}
+
 /** Serves `folder` on a free local port; resolves to its address and a function that stops it. */
 export function serve(folder = join(dist, 'site')) {
   const server = createServer((request, response) => {
     const file = find(folder, request.url);
     const type = file ? (types[extname(file)] ?? 'application/octet-stream') : 'text/plain';
-    response.writeHead(file ? 200 : 404, { ...headers, 'Content-Type': type });
-    if (file) createReadStream(file).pipe(response);
-    else response.end('Not found');
+    const takesGzip = /\bgzip\b/.test(request.headers['accept-encoding'] ?? '');
+    const { bytes, encoding } = file ? bodyOf(file, takesGzip) : { bytes: 'Not found', encoding: {} };
+    response.writeHead(file ? 200 : 404, { ...headers, ...encoding, 'Content-Type': type });
+    response.end(bytes);
   });
   return new Promise((resolve, reject) => {
     server.once('error', reject);

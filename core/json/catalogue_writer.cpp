@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "report.hpp"
+#include "request.hpp"
 #include "vramplan/device.hpp"
 #include "vramplan/parameters.hpp"
 
@@ -118,8 +119,19 @@ void add_choices(OrderedJson& out, const TrainingChoice& d) {
       choice<CrossEntropy>("/training/cross_entropy", nullptr, [](T& t, CrossEntropy v) { t.cross_entropy = v; }));
   out.push_back(choice<Kernels>("/training/kernels", nullptr, [](T& t, Kernels v) { t.kernels = v; }));
   out.push_back(choice<Reference>("/training/reference", nullptr, [](T& t, Reference v) { t.reference = v; }));
+  out.push_back(choice<Trainer>("/training/trainer", nullptr, [](T& t, Trainer v) { t.trainer = v; }));
+  out.push_back(choice<Recurrence>("/training/recurrence", nullptr, [](T& t, Recurrence v) { t.recurrence = v; }));
+  out.push_back(choice<ValueModel>("/training/value_model", nullptr, [](T& t, ValueModel v) { t.value_model = v; }));
+  out.push_back(
+      choice<RewardModel>("/training/reward_model", nullptr, [](T& t, RewardModel v) { t.reward_model = v; }));
+  out.push_back(choice<RecomputeModule>("/training/recompute_modules", OrderedJson::array(),
+                                        [](T& t, RecomputeModule v) { t.recompute_modules = {v}; }));
   out.push_back(choice<SavedModule>("/training/lora/modules_to_save", OrderedJson::array(),
                                     [](T& t, SavedModule v) { t.lora.modules_to_save = {v}; }));
+}
+
+OrderedJson fraction(std::string_view pointer, NumberRange r, OrderedJson fallback) {
+  return {{"pointer", pointer}, {"minimum", r.minimum}, {"maximum", r.maximum}, {"default", std::move(fallback)}};
 }
 
 void add_ranges(OrderedJson& out, const TrainingChoice& d) {
@@ -138,6 +150,9 @@ void add_ranges(OrderedJson& out, const TrainingChoice& d) {
   out.push_back(range("/training/generation/generations", limits::kGenerations, nullptr));
   out.push_back(
       {{"pointer", "/training/generation/engine_share"}, {"minimum", 0}, {"maximum", 1}, {"default", nullptr}});
+  out.push_back(fraction("/training/moe/imbalance", limits::kImbalance, d.moe.imbalance));
+  out.push_back(fraction("/training/moe/capacity_factor", limits::kCapacityFactor, nullptr));
+  out.push_back(fraction("/training/tokens", kTokens, nullptr));
   out.push_back(range("/hardware/per_node", limits::kGpuCount, nullptr));
 }
 
@@ -149,6 +164,10 @@ void add_layout(OrderedJson& out, const LayoutChoice& d) {
   out.push_back(range("/layout/vpp", limits::kGpuCount, d.vpp));
   out.push_back(range("/layout/cp", limits::kGpuCount, d.cp));
   out.push_back(range("/layout/ep", limits::kGpuCount, d.ep));
+  out.push_back(range("/layout/etp", limits::kGpuCount, nullptr));
+  out.push_back(range("/layout/shard", limits::kGpuCount, nullptr));
+  out.push_back(
+      {{"pointer", "/layout/cp_exchange"}, {"values", EnumNames<ContextExchange>::values}, {"default", nullptr}});
   out.push_back(toggle("/layout/sp", d.sp));
   out.push_back(range("/layout/fsdp", limits::kFsdpVersion, nullptr));
   out.push_back(toggle("/layout/reshard", nullptr));
@@ -172,6 +191,10 @@ OrderedJson options() {
   out.push_back(toggle("/training/optimizer/momentum", d.optimizer.momentum));
   out.push_back(toggle("/training/optimizer/master_weights", d.optimizer.master_weights));
   out.push_back(toggle("/training/ema", d.ema));
+  out.push_back(toggle("/training/fp8_parameters", d.fp8_parameters));
+  out.push_back(toggle("/training/fp32_gradients", nullptr));
+  out.push_back(toggle("/training/lora/rslora", d.lora.rslora));
+  out.push_back(toggle("/training/packing", d.packing));
   out.push_back(toggle("/training/optimizer/fused", nullptr));
   out.push_back(toggle("/training/logits_upcast", nullptr));
   out.push_back(toggle("/training/compile", d.compile));

@@ -405,6 +405,20 @@ OrderedJson accuracy(const Outlook& o) {
   return {{"group", o.accuracy ? accuracy_group(*o.accuracy) : OrderedJson(nullptr)}, {"nearest", std::move(nearest)}};
 }
 
+OrderedJson node_kind(const NodeKind& kind) {
+  OrderedJson gpus = OrderedJson::array();
+  for (const PlacedRank& r : kind.ranks)
+    gpus.push_back({{"rank", r.rank}, {"dp", r.dp}, {"cp", r.cp}, {"pp", r.pp}, {"tp", r.tp}, {"ep", r.ep}});
+  return {{"nodes", kind.nodes}, {"gpus", std::move(gpus)}};
+}
+
+OrderedJson placement(const std::optional<RankMap>& map) {
+  if (!map) return nullptr;
+  OrderedJson kinds = OrderedJson::array();
+  for (const NodeKind& kind : map->kinds) kinds.push_back(node_kind(kind));
+  return {{"nodes", map->nodes}, {"per_node", map->per_node}, {"kinds", std::move(kinds)}};
+}
+
 // The request as it would be with another layout, micro-batch and recomputation.
 OrderedJson layouts(const SearchResult& found, const OrderedJson& request) {
   OrderedJson best = OrderedJson::array();
@@ -479,7 +493,8 @@ OrderedJson write_report(const Report& r, const Json& document, std::string_view
                      {"timeline", timeline(r.timeline)},
                      {"host_memory", host_memory(r)},
                      {"fit", fit(r)},
-                     {"speed", speed(r.speed)}};
+                     {"speed", speed(r.speed)},
+                     {"placement", placement(r.ranks)}};
   if (r.outlook) out.update(outlook(*r.outlook, r, document));
   return out;
 }

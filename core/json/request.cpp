@@ -18,7 +18,6 @@ constexpr std::size_t kMostTargets = 64;
 constexpr IntegerRange kZeroStage{0, 3};
 constexpr NumberRange kDropout{0.0, 1.0};
 constexpr NumberRange kEngineShare{0.0, 1.0};
-constexpr NumberRange kTokens{1.0, 1e18};
 
 // ---- model
 

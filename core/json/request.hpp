@@ -7,6 +7,8 @@
 
 namespace vramplan {
 
+inline constexpr NumberRange kTokens{1.0, 1e18};  // of training.tokens
+
 // Every problem at once, each with its pointer: what the fields hold, then what check_request() says of them together.
 // Whether a model or a GPU exists is for the catalogue to say.
 [[nodiscard]] Result<PlanRequest> read_request(const Json& document);

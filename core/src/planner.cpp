@@ -363,6 +363,7 @@ Result<Report> answer_to(const Resolved& r) {
   if (r.gpu != nullptr) {
     report.fit = judge(report.memory.device, usable_bytes(*r.gpu));
     report.speed = speed_of(r);
+    report.ranks = map_ranks(*r.request.layout, gpus_per_node(r));
   }
   warn_about_model(r, report.warnings);
   warn_about_hardware(r, report.warnings);

@@ -199,3 +199,47 @@ TEST_CASE("layouts that do not suit the model: the rule, and the nearest legal v
   CHECK(check_layout(llama(), l).at(0).pointer == "/layout/sp");
   CHECK(check_layout(llama(), layout(8, 4, 2)).empty());
 }
+
+TEST_CASE("ranks lie as Megatron lays them out: tensors next to each other, then sequences, then data, then stages") {
+  // 2 x 2 x 4 x 2 = 32 GPUs; a stage is 16 of them. Rank 21 is the sixth of the second stage: 5 = 1 + 2 x (0 + 2 x 1).
+  LayoutChoice l = layout(2, 2);
+  l.cp = 2;
+  l.dp = 4;
+  const RankMap map = map_ranks(l, 8);
+  CHECK(map.nodes == 4);
+  CHECK(map.per_node == 8);
+  REQUIRE(map.kinds.size() == 2);  // a stage fills two nodes of the same parts
+  CHECK(map.kinds[0].nodes == 2);
+  CHECK(map.kinds[1].nodes == 2);
+  const PlacedRank& r = map.kinds[1].ranks[5];
+  CHECK(r.rank == 21);
+  CHECK(r.pp == 1);
+  CHECK(r.tp == 1);
+  CHECK(r.cp == 0);
+  CHECK(r.dp == 1);
+  CHECK(r.ep == 0);
+}
+
+TEST_CASE("experts are dealt to ranks that see other data; a last node may be partly filled") {
+  LayoutChoice l;  // 10 GPUs, each with its own data; experts in five, so ranks 4 and 9 hold the last fifth
+  l.dp = 10;
+  l.ep = 5;
+  const RankMap map = map_ranks(l, 8);
+  CHECK(map.nodes == 2);
+  REQUIRE(map.kinds.size() == 2);
+  CHECK(map.kinds[0].ranks[4].ep == 4);
+  CHECK(map.kinds[1].ranks.size() == 2);
+  CHECK(map.kinds[1].ranks[1].rank == 9);
+  CHECK(map.kinds[1].ranks[1].ep == 4);
+  CHECK(map.kinds[1].ranks[1].dp == 9);
+}
+
+TEST_CASE("a tensor that two nodes share makes two kinds of node") {
+  LayoutChoice l = layout(4);
+  l.dp = 2;
+  const RankMap map = map_ranks(l, 2);
+  CHECK(map.nodes == 4);
+  REQUIRE(map.kinds.size() == 2);
+  CHECK(map.kinds[0].nodes == 2);
+  CHECK(map.kinds[1].ranks[0].tp == 2);
+}

@@ -7,9 +7,9 @@ export type Choice = string | boolean | string[];
 export type ModelBy = 'catalogue' | 'config' | 'size';
 export type HardwareBy = 'search' | 'gpu';
 
-/** 0: a copy on each GPU; 3: sharded; own: by the fields of the layout; search: the planner's choice. */
-export type Spread = '0' | '3' | 'own';
-export const spreads: readonly Spread[] = ['3', '0', 'own'];
+/** search: the planner's choice; 3: sharded; 0: a copy on each GPU; own: by the fields of the layout. */
+export type Spread = 'search' | '3' | '0' | 'own';
+export const spreads: readonly Spread[] = ['search', '3', '0', 'own'];
 
 export interface State {
   language: Language;
@@ -18,7 +18,7 @@ export interface State {
   model: string; // catalogue id, or what was typed
   config: string; // text of a config.json
   size: string; // billions of parameters, as typed
-  training: Record<string, Choice>; // by JSON Pointer, of training and layout; an absent field has its default
+  training: Record<string, Choice>; // by JSON Pointer, of training, layout and hardware; an absent field has its default
   hardwareBy: HardwareBy;
   gpu: string;
   count: string;
@@ -38,7 +38,7 @@ export const initialState: State = {
   hardwareBy: 'gpu',
   gpu: 'rtx-4090',
   count: '1',
-  zero: '3',
+  zero: 'search',
   serveContext: '',
   serveUsers: '1',
 };
@@ -79,9 +79,13 @@ export function applies(pointer: string, state: State, catalogue: Catalogue): bo
   const method = methodOf(state, catalogue);
   const objective = chosen(state, catalogue, '/training/objective');
   if (pointer.startsWith('/layout/')) return state.hardwareBy === 'gpu' && state.zero === 'own';
+  if (pointer === '/hardware/per_node') return state.hardwareBy === 'gpu' && state.count.trim() !== '1';
   if (pointer.startsWith('/training/lora/')) return adapterMethods.has(method);
   if (pointer.startsWith('/training/generation/')) return generating.has(objective);
   if (pointer === '/training/reference') return comparing.has(objective);
+  if (pointer === '/training/value_model') return objective === 'ppo';
+  if (pointer === '/training/reward_model') return generating.has(objective);
+  if (pointer === '/training/recompute_modules') return chosen(state, catalogue, '/training/recompute') === 'selective';
   if (pointer === '/training/kbit_upcast') return method === 'qlora';
   if (pointer === '/training/trainable_layers') return method === 'freeze';
   return true;
@@ -113,7 +117,7 @@ function setAt(target: Record<string, unknown>, pointer: string, value: unknown)
   place[last] = value;
 }
 
-/** The fields below one part of the request: `/training` or `/layout`. */
+/** The fields below one part of the request: `/training`, `/layout` or `/hardware`. */
 function partOf(state: State, catalogue: Catalogue, part: string): Record<string, unknown> {
   const fields: Record<string, unknown> = {};
   for (const [pointer, choice] of Object.entries(state.training)) {
@@ -137,8 +141,9 @@ function modelOf(state: State): unknown {
 function placeOf(state: State, catalogue: Catalogue): Record<string, unknown> {
   if (state.hardwareBy === 'search') return {};
   const count = readNumber(state.count, isGrouped(optionAt(catalogue, '/hardware/count')));
-  const hardware = { gpu: state.gpu, count };
+  const hardware = { gpu: state.gpu, count, ...partOf(state, catalogue, '/hardware') };
   if (state.zero === 'own') return { hardware, layout: partOf(state, catalogue, '/layout') };
+  if (state.zero === 'search' && count !== 1) return { hardware };
   const zero = count === 1 ? 0 : Number(state.zero);
   return { hardware, ...(typeof count === 'number' && { layout: { dp: count, zero } }) };
 }
@@ -208,7 +213,8 @@ function placeState(request: PlanRequest): Partial<State> {
   if (!hardware) return { hardwareBy: 'search' };
   const count = hardware.count ?? 1;
   const place = { hardwareBy: 'gpu' as const, gpu: hardware.gpu, count: String(count) };
-  if (!layout || count === 1) return place;
+  if (!layout) return { ...place, zero: 'search' };
+  if (count === 1) return place;
   return { ...place, zero: isSpread(layout, count) ? (String(layout.zero) as Spread) : 'own' };
 }
 
@@ -217,11 +223,9 @@ export function withRequest(state: State, request: PlanRequest, catalogue: Catal
   const place = placeState(request);
   const leaves = [
     ...leavesOf(request.training, '/training'),
+    ...leavesOf({ per_node: request.hardware?.per_node }, '/hardware'),
     ...(place.zero === 'own' ? leavesOf(request.layout, '/layout') : []),
-  ]
-    // What has no place in the form is as the planner resolved it, and resolves so again.
-    .filter(([pointer]) => catalogue.options.some((option) => option.pointer === pointer))
-    .filter(([pointer, choice]) => !isDefault(catalogue, pointer, choice));
+  ].filter(([pointer, choice]) => !isDefault(catalogue, pointer, choice));
   return {
     ...state,
     ...modelState(request.model),

@@ -24,6 +24,17 @@ import { forgetReading } from './view/reading';
 import type { Catalogue, Notice, PlanRequest, Report } from './wire';
 
 const mostPlans = 2; // beside the present one
+const ofFramework = [
+  'framework_version',
+  'trainer',
+  'kernels',
+  'recurrence',
+  'cross_entropy',
+  'logits_upcast',
+  'kbit_upcast',
+  'fp32_gradients',
+  'recompute_modules',
+].map((name) => `/training/${name}`);
 // Milliseconds.
 const groundsDelay = 30; // the answer is painted first, what it rests on after it
 const formDelay = 50; // a form waits this long for its answer, to be drawn once
@@ -110,7 +121,7 @@ class Application {
     choose: (pointer, choice) => this.update({ ...this.state, training: this.trainingWith(pointer, choice) }, pointer),
     apply: (request: PlanRequest) => this.applied(withRequest(this.state, request, this.catalogue)),
     chooseGpu: (gpu, count) => {
-      this.applied({ ...this.state, hardwareBy: 'gpu', gpu, count: String(count), zero: '3' });
+      this.applied({ ...this.state, hardwareBy: 'gpu', gpu, count: String(count), zero: 'search' });
       document.getElementById('answer')?.scrollIntoView();
     },
     undo: () => {
@@ -157,8 +168,10 @@ class Application {
     const training = { ...this.state.training };
     if (choice === null) delete training[pointer];
     else training[pointer] = choice;
-    // The stored format of the base weights follows from the method until the visitor chooses one.
+    // The stored format of the base weights follows from the method until the visitor chooses one, and so do the
+    // kernels from the framework.
     if (pointer === '/training/method') delete training['/training/base_weights'];
+    if (pointer === '/training/framework') for (const other of ofFramework) delete training[other];
     if (choice === 'freeze')
       training['/training/trainable_layers'] ??= String(
         optionAt(this.catalogue, '/training/trainable_layers')?.minimum ?? '',

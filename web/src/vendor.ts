@@ -25,6 +25,7 @@ export interface Vendor {
 /** Parts of the page that a vendor may leave out. */
 export const sections = [
   'table',
+  'placement',
   'timeline',
   'speed',
   'curves',

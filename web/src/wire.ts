@@ -73,6 +73,8 @@ export interface PlanRequest {
     cp?: number;
     cp_exchange?: string;
     ep?: number;
+    etp?: number;
+    shard?: number;
     fsdp?: 1 | 2;
     reshard?: boolean;
     no_sync?: boolean;
@@ -172,6 +174,23 @@ export interface LayoutSuggestion {
   tokens_per_second: number | null;
 }
 
+// Where the ranks of the run are. Nodes whose GPUs hold the same stages are drawn once.
+export interface Placement {
+  nodes: number;
+  per_node: number;
+  kinds: { nodes: number; gpus: PlacedGpu[] }[]; // how many of that kind, and the GPUs of the first
+}
+
+// Its place in each group: 0 where there is none.
+export interface PlacedGpu {
+  rank: number;
+  dp: number;
+  tp: number;
+  pp: number;
+  cp: number;
+  ep: number;
+}
+
 export interface ChangeSuggestion {
   id: string; // i18n key `change.<id>`
   request: PlanRequest; // apply it: planning this request gives exactly the promised figures
@@ -254,6 +273,7 @@ export interface Report {
   host_memory?: { per_node_bytes: number; components?: { id: string; bytes: number }[] }; // offloaded or paged; components add up to it
   fit?: Fit | null; // null: no GPU chosen
   layouts?: { tried: number; evaluated: number; best: LayoutSuggestion[] }; // the fastest that fit; none: no GPU chosen
+  placement?: Placement | null; // null: no GPU chosen
   curves?: { limit_bytes: number; micro_batch: Curve; sequence_length: Curve }; // limit 0: no card is known
   fit_matrix?: FitMatrix;
   speed?: Speed | { refused: string } | null; // null: no GPU chosen; refused: i18n key `speed.refused.<reason>`

@@ -79,4 +79,26 @@ struct EnumNames<LayoutRule> {
 // and the nearest legal values below and above.
 [[nodiscard]] Problems check_layout(const ModelArchitecture& model, const LayoutChoice& layout);
 
+// The place of a rank in each of its groups.
+struct PlacedRank {
+  std::int64_t rank = 0, dp = 0, cp = 0, pp = 0, tp = 0, ep = 0;
+};
+
+// Nodes whose ranks hold the same parts of the model: the first of them, and how many there are.
+struct NodeKind {
+  std::int64_t nodes = 0;
+  std::vector<PlacedRank> ranks;
+};
+
+struct RankMap {
+  std::int64_t nodes = 0;
+  std::int64_t per_node = 0;
+  std::vector<NodeKind> kinds;
+};
+
+// Which rank is where, in the order of Megatron (megatron/core/parallel_state.py, "tp-cp-ep-dp-pp") and torchtitan
+// (torchtitan/distributed/parallel_dims.py): neighbours share a tensor, then a sequence, then the data; stages are
+// furthest apart.
+[[nodiscard]] RankMap map_ranks(const LayoutChoice& layout, std::int64_t per_node);
+
 }  // namespace vramplan

@@ -18,6 +18,7 @@
 #include "vramplan/growth.hpp"
 #include "vramplan/ladder.hpp"
 #include "vramplan/launch.hpp"
+#include "vramplan/layout.hpp"
 #include "vramplan/memory.hpp"
 #include "vramplan/request.hpp"
 #include "vramplan/search.hpp"
@@ -114,6 +115,7 @@ struct Report {
   std::vector<ComponentRow> beyond_allocated;
   std::vector<LayerRow> layer_rows;
   std::vector<MemoryEstimate> stages;  // of the pipeline
+  std::optional<RankMap> ranks;        // where a GPU is chosen
   std::vector<TimelinePoint> timeline;
   Bytes host_memory_per_node;                                // what is offloaded or paged
   std::vector<std::pair<Component, Bytes>> host_components;  // of a node; they add up to it

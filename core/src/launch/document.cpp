@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 namespace vramplan::launch {
@@ -121,11 +122,22 @@ std::string object(const Settings& settings, std::size_t indent) {
 
 }  // namespace
 
+// The fewest decimals that read back as the number: a quotient of two whole numbers is rounded as a reader rounds it.
+// (std::to_chars brings tables that would be a tenth of the page.)
 std::string text_of(double number) {
-  std::array<char, 32> buffer{};
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number).ptr;
-  std::string text(buffer.data(), end);
-  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+  constexpr std::size_t kMostDecimals = 15;
+  const auto scaled = [&](double power) { return static_cast<std::int64_t>(number * power + 0.5); };
+  std::size_t decimals = 0;
+  double power = 1;
+  while (decimals < kMostDecimals && static_cast<double>(scaled(power)) / power != number) {
+    power *= 10;
+    ++decimals;
+  }
+  if (decimals == 0) return std::to_string(scaled(power)) + ".0";
+  std::string digits = std::to_string(scaled(power));
+  if (digits.size() <= decimals) digits.insert(0, decimals + 1 - digits.size(), '0');
+  digits.insert(digits.end() - static_cast<std::ptrdiff_t>(decimals), '.');
+  return digits;
 }
 
 std::string yaml(const Settings& settings) { return lines(settings, 0); }

@@ -15,6 +15,7 @@ import { layoutSuggestions } from './layouts';
 import { memoryBar } from './memory-bar';
 import { threeNumbers } from './numbers';
 import { afterTraining, growth } from './outlook';
+import { placementSection } from './placement';
 import { problemSummary, unreadNotice, vendorNotice } from './problems';
 import { speedSection } from './speed';
 import { changeSuggestions, hardwareSuggestions } from './suggestions';
@@ -152,6 +153,7 @@ type View = (context: Context) => TemplateResult | typeof nothing;
 const parts: readonly [section: string, view: View, shows?: keyof Report][] = [
   ['compare', compare],
   ['table', componentsPanel],
+  ['placement', placementSection],
   ['changes', changeSuggestions, 'suggestions'],
   ['curves', curves, 'curves'],
   ['timeline', timeline],

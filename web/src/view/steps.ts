@@ -276,6 +276,7 @@ const detailGroups: readonly [string, readonly string[]][] = [
     [
       '/training/lora/rank',
       '/training/lora/dropout',
+      '/training/lora/rslora',
       '/training/lora/targets',
       '/training/lora/modules_to_save',
       '/training/kbit_upcast',
@@ -300,10 +301,16 @@ const detailGroups: readonly [string, readonly string[]][] = [
     'memory',
     [
       '/training/recompute',
+      '/training/recompute_modules',
       '/training/cross_entropy',
       '/training/logits_upcast',
       '/training/attention',
       '/training/kernels',
+      '/training/recurrence',
+      '/training/fp8_parameters',
+      '/training/fp32_gradients',
+      '/training/moe/imbalance',
+      '/training/moe/capacity_factor',
       '/training/offload/optimizer',
       '/training/offload/parameters',
       '/training/offload/activations',
@@ -314,8 +321,11 @@ const detailGroups: readonly [string, readonly string[]][] = [
     [
       '/training/framework',
       '/training/framework_version',
+      '/training/trainer',
       '/training/objective',
       '/training/reference',
+      '/training/value_model',
+      '/training/reward_model',
       '/training/generation/completion_length',
       '/training/generation/generations',
       '/training/generation/engine_share',
@@ -415,6 +425,7 @@ function gpuFields(context: Context): TemplateResult {
             ${problemLine(context, '/layout')}
           </fieldset>`
     }
+    ${state.count.trim() === '1' ? nothing : optionField(context, '/hardware/per_node')}
     ${state.zero === 'own' && state.count.trim() !== '1' ? layoutFields(context) : nothing}`;
 }
 
@@ -426,13 +437,16 @@ const layoutPointers = [
   '/layout/pp',
   '/layout/vpp',
   '/layout/cp',
+  '/layout/cp_exchange',
   '/layout/ep',
+  '/layout/etp',
+  '/layout/shard',
 ];
 
 /** By hand: it starts from what was chosen, so that the first picture is the same. */
 function spreadPatch({ state }: Context, zero: Spread): Partial<State> {
   if (zero !== 'own') return { zero };
-  const start = { '/layout/dp': state.count, '/layout/zero': state.zero };
+  const start = { '/layout/dp': state.count, '/layout/zero': state.zero === '0' ? '0' : '3' };
   return { zero, training: { ...start, ...state.training } };
 }
 
