@@ -46,6 +46,20 @@ bool raises_outputs(const Run& run, std::int64_t stream_bytes) {
 
 Dim per_thousand(double ratio) { return static_cast<Dim>(ratio * 1000 + 0.5); }
 
+// Whether ranks of context parallelism exchange heads. TransformerEngine's all-to-all wants the heads of a rank to be
+// divisible, of keys too, and knows no values of another width (context_parallel.py, AttnFuncWithCPAndQKVOA2A).
+bool exchanges_heads(const ModelArchitecture& part, const LayoutChoice& layout) {
+  if (layout.cp_exchange) return *layout.cp_exchange == ContextExchange::all_to_all;
+  const auto divides = [&](const Mixer& mixer) {
+    if (std::holds_alternative<LatentAttention>(mixer)) return false;
+    const auto* a = std::get_if<Attention>(&mixer);
+    return a == nullptr || (a->heads % layout.cp == 0 && a->kv_heads % layout.cp == 0);
+  };
+  return std::all_of(part.groups.begin(), part.groups.end(), [&](const LayerGroup& group) {
+    return std::all_of(group.mixers.begin(), group.mixers.end(), divides);
+  });
+}
+
 std::uint32_t recomputed_modules(const TrainingChoice& t) {
   std::uint32_t modules = 0;
   if (t.recompute != Recompute::selective) return modules;
@@ -66,7 +80,7 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.expert_tensor_ranks = expert_tensor_ranks(run.layout);
   c.expert_imbalance = per_thousand(run.training.moe.imbalance);
   c.expert_capacity = per_thousand(run.training.moe.capacity_factor.value_or(0));
-  c.exchanges_heads = run.layout.cp_exchange == ContextExchange::all_to_all;
+  c.exchanges_heads = exchanges_heads(*run.model, run.layout);
   c.recomputed = recomputed_modules(run.training);
   c.rank = run.training.lora.rank;
   c.compute = run.types.compute;

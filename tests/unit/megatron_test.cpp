@@ -118,8 +118,11 @@ TEST_CASE("ranks of context parallelism that exchange heads keep attention's own
   Case exchange = ring;
   exchange.layout.cp_exchange = ContextExchange::all_to_all;
   CHECK(exchange.kept() - ring.kept() == kTokens / 4 * 2 * kQ);
-  Case open = ring;  // --cp-comm-type: p2p
+  Case open = ring;
   open.layout.cp_exchange.reset();
+  CHECK(open.kept() == exchange.kept());
+  open.layout.cp = 16;  // more than there are key heads
+  ring.layout.cp = 16;
   CHECK(open.kept() == ring.kept());
 }
 

@@ -256,7 +256,7 @@ struct LayoutChoice {
   std::optional<std::int64_t> fsdp;            // 1: FullyShardedDataParallel, 2: fully_shard
   std::optional<bool> reshard;                 // a unit's weights go again after its forward
   std::optional<bool> no_sync;                 // gradients stay whole until the last pass of an accumulation
-  std::optional<ContextExchange> cp_exchange;  // absent: ring
+  std::optional<ContextExchange> cp_exchange;  // absent: all_to_all where cp divides the heads
 };
 
 // Who uses the model afterwards.

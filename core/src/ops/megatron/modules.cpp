@@ -173,8 +173,14 @@ Workspace ring_forward(const Graph& g, const BlockContext& c, const Heads& in) {
 // (fusions/fused_softmax.py); else masking is an operation of its own, on a copy.
 TensorId unfused_attention(Graph& g, const BlockContext& c, const Heads& in) {
   const Size q = g.at(in.q).size;
-  const TensorId k = in.grouped ? g.apply({in.k}, q, kAttention) : in.k;  // repeat_interleave
-  const TensorId v = in.grouped ? g.apply({in.v}, token_size(in.out, q.type), kAttention) : in.v;
+  const auto for_every_head = [&](TensorId x, Size size) {
+    if (!in.grouped) return x;
+    const TensorId repeated = g.apply({x}, size, kAttention);
+    if (c.recomputes(RecomputeModule::core_attn)) g.save(x);  // a checkpoint keeps what goes in
+    return repeated;
+  };
+  const TensorId k = for_every_head(in.k, q);
+  const TensorId v = for_every_head(in.v, token_size(in.out, q.type));
   const Size size{{Symbol::b, Symbol::a, Symbol::s, Symbol::w}, 1, q.type};
   const TensorId scores = g.apply({in.q, k}, size, kAttention, {.saves = {in.q, k}});
   const bool fused = is_fused(c);
