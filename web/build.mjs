@@ -1,13 +1,12 @@
 // Builds the page: web/src and the Wasm module in build/wasm/wasm (or $VRAMPLAN_WASM_DIR) become
 //
-//   dist/site/              index.html, app.js, core-wasm.js, style.css, vramplan.html (a copy of the single file, for
+//   dist/site/              index.html, app.js, engine.js, style.css, vramplan.html (a copy of the single file, for
 //                           visitors to save) and the files of web/public
 //   dist/offline/vramplan.html  the same texts in one file, with a policy that allows exactly them
 //
 // Both use classic scripts: module scripts and fetched files do not run from file://, or once a page was saved.
-// app.js takes the module's bytes, gzipped and in base64 (text that holds packed bytes packs to their size again), from
-//   globalThis.__vramplanWasm ?? document.getElementById('core-wasm').textContent
-// and gives them to `import createVramplan from 'vramplan-core'` as wasmBinary.
+// engine.js runs in a worker, or as a script where none starts; it holds the module's bytes, gzipped and in base64 (text
+// that holds packed bytes packs to their size again). The single file holds its text in a block of data.
 //
 // web/src/index.html holds three placeholders, each once:
 //   <!-- build:policy -->   in the head, before anything that loads
@@ -32,23 +31,31 @@ const wasmDir = process.env.VRAMPLAN_WASM_DIR ?? join(web, '..', 'build', 'wasm'
 const hash = (text) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
 const read = (...path) => readFileSync(join(...path), 'utf8').replaceAll('\r\n', '\n');
 
-/** One text from src/main.ts, safe inside a script element. */
-async function bundleScript() {
+/** One text from a file of src, safe inside a script element. */
+async function bundleScript(name, define = {}) {
   const { build } = await import('esbuild');
   const result = await build({
-    entryPoints: [join(web, 'src', 'main.ts')],
+    entryPoints: [join(web, 'src', name)],
     alias: { 'vramplan-core': join(wasmDir, 'vramplan.mjs') },
     bundle: true,
     minify: true,
     format: 'iife',
     target: 'es2022',
     charset: 'ascii', // a saved copy may be written in another encoding
-    define: { 'import.meta.url': 'document.baseURI' }, // there is none in a classic script
+    define,
     legalComments: 'none',
     write: false,
   });
   // Hexadecimal escapes mean the same in strings, templates and regular expressions.
   return result.outputFiles[0].text.replaceAll('</script', '<\\x2fscript').replaceAll('<!--', '<\\x21--');
+}
+
+async function bundleEngine() {
+  const wasm = gzipSync(readFileSync(join(wasmDir, 'vramplan.wasm')), { level: 9 }).toString('base64');
+  return bundleScript('engine.ts', {
+    VRAMPLAN_WASM: JSON.stringify(wasm),
+    'import.meta.url': '"engine.js"', // there is none in a classic script
+  });
 }
 
 async function bundleStyle() {
@@ -73,10 +80,11 @@ function fill(template, parts) {
   return template;
 }
 
-function offlinePage(template, app, style, wasm) {
+function offlinePage(template, { app, style, engine }) {
   const policy = [
     "default-src 'none'",
-    `script-src ${hash(app)} 'wasm-unsafe-eval'`,
+    `script-src ${hash(app)} ${hash(engine)} 'wasm-unsafe-eval'`,
+    'worker-src blob:',
     `style-src ${hash(style)}`,
     'img-src data:',
     "base-uri 'none'",
@@ -85,7 +93,7 @@ function offlinePage(template, app, style, wasm) {
   return fill(template, {
     policy: `<meta http-equiv="Content-Security-Policy" content="${policy.join('; ')}">`,
     styles: `<style>${style}</style>`,
-    scripts: `<script type="application/wasm" id="core-wasm">${wasm}</script>\n<script>${app}</script>`,
+    scripts: `<script type="text/plain" id="engine">${engine}</script>\n<script>${app}</script>`,
   });
 }
 
@@ -94,21 +102,17 @@ function check(condition, message) {
 }
 
 /** What both forms promise, read back from what was written. */
-function checkOutputs(wasm) {
-  const scripts = read(site, 'app.js');
-  const single = read(offline);
-  for (const [name, text] of Object.entries({ 'app.js': scripts, 'vramplan.html': single })) {
+function checkOutputs() {
+  const [app, engine, single] = [read(site, 'app.js'), read(site, 'engine.js'), read(offline)];
+  for (const [name, text] of Object.entries({ 'app.js': app, 'engine.js': engine, 'vramplan.html': single })) {
     check(!/\beval\(|\bnew Function\(/.test(text), `${name} builds code from text, which the policy forbids`);
   }
   check(!/<\/style/i.test(read(site, 'style.css')), 'style.css closes its own element');
-  const hosted = read(site, 'core-wasm.js').match(/"([^"]*)"/)[1];
-  const inlined = single.match(/id="core-wasm">([^<]*)</)[1];
-  check(hosted === wasm && inlined === wasm, 'the two pages hold different Wasm');
+  check(single.includes(`id="engine">${engine}</script>`), 'the two pages hold different engines');
 }
 
 async function buildPage() {
-  const [app, style] = await Promise.all([bundleScript(), bundleStyle()]);
-  const wasm = gzipSync(readFileSync(join(wasmDir, 'vramplan.wasm')), { level: 9 }).toString('base64');
+  const [app, engine, style] = await Promise.all([bundleScript('main.ts'), bundleEngine(), bundleStyle()]);
   const template = read(web, 'src', 'index.html');
 
   rmSync(join(web, 'dist'), { recursive: true, force: true });
@@ -116,17 +120,17 @@ async function buildPage() {
   mkdirSync(dirname(offline), { recursive: true });
   if (existsSync(join(web, 'public'))) cpSync(join(web, 'public'), site, { recursive: true });
   writeFileSync(join(site, 'app.js'), app);
+  writeFileSync(join(site, 'engine.js'), engine);
   writeFileSync(join(site, 'style.css'), style);
-  writeFileSync(join(site, 'core-wasm.js'), `globalThis.__vramplanWasm="${wasm}";\n`);
   const page = fill(template, {
     policy: '', // a host sends it as a header, see server.mjs
     styles: '<link rel="stylesheet" href="style.css">',
-    scripts: '<script defer src="core-wasm.js"></script>\n<script defer src="app.js"></script>',
+    scripts: '<script defer src="app.js"></script>',
   });
   writeFileSync(join(site, 'index.html'), page);
-  writeFileSync(offline, offlinePage(template, app, style, wasm));
+  writeFileSync(offline, offlinePage(template, { app, engine, style }));
   cpSync(offline, join(site, 'vramplan.html')); // what the page offers to save
-  checkOutputs(wasm);
+  checkOutputs();
 }
 
 function measure() {

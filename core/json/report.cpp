@@ -158,9 +158,7 @@ OrderedJson offers(const std::vector<SystemOffer>& systems) {
   return out;
 }
 
-OrderedJson rate(double tokens_per_second) {
-  return tokens_per_second > 0 ? OrderedJson(tokens_per_second) : OrderedJson(nullptr);
-}
+OrderedJson rate(double value) { return value > 0 ? OrderedJson(value) : OrderedJson(nullptr); }
 
 OrderedJson machine(const HardwareSuggestion& s) {
   return {{"gpu", s.gpu},
@@ -270,6 +268,7 @@ OrderedJson changes(const std::vector<Change>& list, const OrderedJson& request)
                    {"device", estimate(c.device)},
                    {"saved_bytes", c.saved.value},
                    {"tokens_per_second", rate(c.tokens_per_second)},
+                   {"times_as_fast", rate(c.times_as_fast)},
                    {"verdict", name_of(c.verdict)}});
   }
   return out;
@@ -414,6 +413,7 @@ OrderedJson layouts(const SearchResult& found, const OrderedJson& request) {
     OrderedJson changed = request;
     changed["training"]["micro_batch"] = f.micro_batch;
     changed["training"]["recompute"] = name_of(f.recompute);
+    if (f.recompute != Recompute::selective) changed["training"]["recompute_modules"] = OrderedJson::array();
     changed["layout"] = layout(f.layout);
     best.push_back({{"request", std::move(changed)},
                     {"device", estimate(f.device)},

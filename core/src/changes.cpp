@@ -29,6 +29,18 @@ void consider_recompute(const PlanRequest& r, std::vector<Candidate>& out) {
   Candidate c = start(r, "recompute_full", spelled(r.training.recompute));
   c.request.training.recompute = Recompute::full;
   c.patches = {{"/training/recompute", spelled(Recompute::full)}};
+  if (!r.training.recompute_modules.empty()) {
+    c.request.training.recompute_modules.clear();
+    c.patches.push_back({"/training/recompute_modules", std::vector<std::string>{}});
+  }
+  out.push_back(std::move(c));
+}
+
+void consider_selective_recompute(const PlanRequest& r, std::vector<Candidate>& out) {
+  if (r.training.recompute != Recompute::none) return;
+  Candidate c = start(r, "recompute_selective", spelled(r.training.recompute));
+  c.request.training.recompute = Recompute::selective;
+  c.patches = {{"/training/recompute", spelled(Recompute::selective)}};
   out.push_back(std::move(c));
 }
 
@@ -42,10 +54,12 @@ void consider_attention(const PlanRequest& r, std::vector<Candidate>& out) {
 
 void consider_cross_entropy(const PlanRequest& r, std::vector<Candidate>& out) {
   if (r.training.cross_entropy != CrossEntropy::full_logits) return;
-  Candidate c = start(r, "chunked_cross_entropy", spelled(CrossEntropy::full_logits));
-  c.request.training.cross_entropy = CrossEntropy::chunked;
-  c.patches = {{"/training/cross_entropy", spelled(CrossEntropy::chunked)}};
-  out.push_back(std::move(c));
+  for (const CrossEntropy to : {CrossEntropy::chunked, CrossEntropy::fused}) {
+    Candidate c = start(r, std::string(name_of(to)) + "_cross_entropy", spelled(CrossEntropy::full_logits));
+    c.request.training.cross_entropy = to;
+    c.patches = {{"/training/cross_entropy", spelled(to)}};
+    out.push_back(std::move(c));
+  }
 }
 
 void consider_kernels(const PlanRequest& r, std::vector<Candidate>& out) {
@@ -146,9 +160,68 @@ void consider_sharding(const PlanRequest& r, std::vector<Candidate>& out) {
   out.push_back(std::move(c));
 }
 
+// To host memory, and back over PCIe.
+void consider_offload(const PlanRequest& r, std::vector<Candidate>& out) {
+  struct Switch {
+    const char* id;
+    const char* pointer;
+    bool OffloadChoice::*field;
+  };
+  static constexpr Switch kSwitches[] = {
+      {"offload_optimizer", "/training/offload/optimizer", &OffloadChoice::optimizer},
+      {"offload_parameters", "/training/offload/parameters", &OffloadChoice::parameters},
+      {"offload_activations", "/training/offload/activations", &OffloadChoice::activations},
+  };
+  for (const Switch& s : kSwitches) {
+    if (r.training.offload.*s.field) continue;
+    Candidate c = start(r, s.id, false);
+    c.request.training.offload.*s.field = true;
+    c.patches = {{s.pointer, true}};
+    out.push_back(std::move(c));
+  }
+}
+
+// No FP32 copy of anything: small updates are lost in rounding.
+void consider_pure_bf16(const PlanRequest& r, std::vector<Candidate>& out) {
+  const TrainingChoice& t = r.training;
+  if (t.precision != Precision::bf16_amp || !trains_all_weights(t.method)) return;
+  Candidate c = start(r, "pure_bf16", spelled(t.precision));
+  TrainingChoice& changed = c.request.training;
+  changed.precision = Precision::bf16;
+  changed.base_weights = WeightFormat::bf16;
+  c.patches = {{"/training/precision", spelled(Precision::bf16)},
+               {"/training/base_weights", spelled(WeightFormat::bf16)}};
+  if (t.optimizer.states == StateFormat::fp32 && t.optimizer.name == OptimizerName::adamw) {
+    changed.optimizer.states = StateFormat::bf16;
+    c.patches.push_back({"/training/optimizer/states", spelled(StateFormat::bf16)});
+  }
+  out.push_back(std::move(c));
+}
+
+void consider_rank(const PlanRequest& r, std::vector<Candidate>& out) {
+  constexpr std::int64_t kLeastRank = 8;
+  const std::int64_t rank = r.training.lora.rank;
+  if (!has_adapters(r.training.method) || rank % 2 != 0 || rank / 2 < kLeastRank) return;
+  Candidate c = start(r, "half_rank", rank);
+  c.request.training.lora.rank = rank / 2;
+  c.patches = {{"/training/lora/rank", rank / 2}};
+  out.push_back(std::move(c));
+}
+
+// The layout over them is chosen anew.
+void consider_more_gpus(const PlanRequest& r, std::vector<Candidate>& out) {
+  if (!r.hardware || r.layout || r.hardware->count > limits::kGpuCount.maximum / 2) return;
+  const std::int64_t twice = r.hardware->count * 2;
+  Candidate c = start(r, "double_gpus", r.hardware->count);
+  c.request.hardware->count = twice;
+  c.patches = {{"/hardware/count", twice}};
+  out.push_back(std::move(c));
+}
+
 std::vector<Candidate> candidates(const PlanRequest& request) {
   std::vector<Candidate> out;
   consider_recompute(request, out);
+  consider_selective_recompute(request, out);
   consider_attention(request, out);
   consider_cross_entropy(request, out);
   consider_kernels(request, out);
@@ -161,6 +234,10 @@ std::vector<Candidate> candidates(const PlanRequest& request) {
   consider_double_quantization(request, out);
   consider_kbit_upcast(request, out);
   consider_sharding(request, out);
+  consider_offload(request, out);
+  consider_pure_bf16(request, out);
+  consider_rank(request, out);
+  consider_more_gpus(request, out);
   return out;
 }
 
@@ -173,9 +250,10 @@ std::vector<Change> suggest_changes(const PlanRequest& request, const RunNeed& n
     if (!check_request(c.request).empty()) continue;
     const std::optional<RunNeed> after = evaluate(c.request);
     if (!after || after->device.expected >= now.device.expected) continue;
+    const double ratio = now.tokens_per_second > 0 ? after->tokens_per_second / now.tokens_per_second : 0;
     changes.push_back({std::move(c.id), std::move(c.patches), std::move(c.from), after->device,
                        now.device.expected - after->device.expected, judge(after->device, usable).verdict,
-                       after->tokens_per_second});
+                       after->tokens_per_second, ratio});
   }
   std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
     if (a.verdict != b.verdict) return a.verdict < b.verdict;

@@ -153,12 +153,16 @@ const Step& Evaluator::step(const LayoutChoice& layout, BatchSize batch, Bytes c
   training_.micro_batch = batch.micro_batch;
   training_.sequence_length = batch.sequence_length;
   if (steps_.size() == kRemembered) steps_.pop_front();
-  return steps_.emplace_back(form, Step(prepare(*model_, training_, layout, cublas_workspace, stage))).second;
+  return steps_
+      .emplace_back(std::piecewise_construct, std::forward_as_tuple(form),
+                    std::forward_as_tuple(prepare(*model_, training_, layout, cublas_workspace, stage), graphs_))
+      .second;
 }
 
-MemoryEstimate Evaluator::operator()(const LayoutChoice& layout, BatchSize batch, const Gpu* gpu) {
+MemoryEstimate Evaluator::operator()(const LayoutChoice& layout, BatchSize batch, const Gpu* gpu, Bytes enough) {
   MemoryEstimate most;
   for (const std::int64_t stage : BindingStages(layout)) {
+    if (most.device.expected > enough) break;
     const MemoryEstimate m = estimate_memory(step(layout, batch, cublas_workspace(gpu), stage), gpu);
     if (m.device.expected > most.device.expected) most = m;
   }

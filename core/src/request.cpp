@@ -230,10 +230,9 @@ Choice offload_activations(const TrainingChoice& t) {
   return choice;
 }
 
-// torchtitan's policy names operations.
 Choice recompute(const TrainingChoice& t) {
   constexpr std::string_view pointer = "/training/recompute";
-  if (t.framework == FrameworkId::torchtitan || t.framework == FrameworkId::megatron)
+  if (recomputes_selectively(t.framework))
     return one_of(pointer, t.recompute, {Recompute::none, Recompute::selective, Recompute::full});
   return one_of(pointer, t.recompute, {Recompute::none, Recompute::full});
 }

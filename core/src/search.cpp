@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <numeric>
 #include <tuple>
 
@@ -31,14 +32,24 @@ struct Candidate {
 // PyTorch's ZeroRedundancyOptimizer can be asked for, but no trainer offers it.
 bool offers_stage_1(FrameworkId f) { return f == FrameworkId::deepspeed || f == FrameworkId::megatron; }
 
+// Modules are named for selective recomputation alone.
+TrainingChoice with(TrainingChoice training, Recompute recompute) {
+  training.recompute = recompute;
+  if (recompute != Recompute::selective) training.recompute_modules.clear();
+  PlanRequest request;
+  request.training = std::move(training);
+  return resolve_defaults(std::move(request)).training;
+}
+
 class Search {
  public:
-  Search(const ModelArchitecture& model, PlanRequest& request, std::vector<Evaluator>& evaluators,
-         const LeastStates& least, const Gpu& gpu, const SearchSpace& space, const TokensPerSecond& speed)
+  Search(const ModelArchitecture& model, PlanRequest& request, KnownNeeds& needs,
+         const std::optional<LeastStates>& least, const Gpu& gpu, const SearchSpace& space,
+         const TokensPerSecond& speed)
       : model_(model),
         request_(request),
         training_(request.training),
-        evaluators_(evaluators),
+        needs_(needs),
         least_states_(least),
         gpu_(gpu),
         usable_(usable_bytes(gpu)),
@@ -149,7 +160,7 @@ class Search {
   void each_batch(const LayoutChoice& layout) {
     const std::int64_t first = space_.micro_batches ? 1 : training_.micro_batch;
     const std::int64_t last = space_.micro_batches ? training_.global_batch.value_or(kMostMicroBatch) : first;
-    const Bytes least = least_states_.at(training_, layout);
+    const Bytes least = least_states_ ? least_states_->at(training_, layout) : Bytes{};
     std::array<std::size_t, kRecomputes.size()> chains{};
     bool accumulated = false;
     for (std::int64_t b = first; b <= last && takes_batch(layout, b); b *= 2) {
@@ -177,9 +188,7 @@ class Search {
 
   bool allowed(Recompute recompute) const {
     if (!space_.recomputation) return recompute == training_.recompute;
-    const bool selective =
-        training_.framework == FrameworkId::megatron || training_.framework == FrameworkId::torchtitan;
-    return recompute != Recompute::selective || selective;
+    return recompute != Recompute::selective || recomputes_selectively(training_.framework);
   }
 
   // In the order of speed, which costs less to know than memory, until enough are comfortable: the rest is slower.
@@ -206,11 +215,30 @@ class Search {
     request_.layout = f.layout;
     request_.training.micro_batch = f.micro_batch;
     request_.training.recompute = f.recompute;
+    request_.training.recompute_modules.clear();
+    if (f.recompute == Recompute::selective) request_.training.recompute_modules = training_.recompute_modules;
     return check_request(request_).empty() && check_layout(model_, f.layout).empty();
   }
 
   bool cannot_fit(const Candidate& c) {
-    return space_.cuts && usable_.value > 0 && evaluated(c.chain).verdict == Verdict::does_not_fit;
+    if (!space_.cuts || usable_.value == 0) return false;
+    const FoundLayout lean = leanest(c);
+    const Estimate device = needs_(lean.layout, lean.micro_batch, lean.recompute, gpu_, usable_);
+    return judge(device, usable_).verdict == Verdict::does_not_fit ||
+           evaluated(c.chain).verdict == Verdict::does_not_fit;
+  }
+
+  // With the same part of the model on a rank: all that can be divided is, layers are recomputed, and no chunks wait
+  // for others. One evaluation for all that differ in this alone.
+  FoundLayout leanest(const Candidate& c) const {
+    FoundLayout lean = c.found;
+    lean.micro_batch = candidates_[c.chain].found.micro_batch;
+    if (space_.recomputation) lean.recompute = Recompute::full;
+    if (!has_.pipeline) return lean;
+    lean.layout.vpp = 1;
+    lean.layout.shard.reset();
+    lean.layout.zero = data_ranks(lean.layout) > 1 ? static_cast<std::int64_t>(std::bit_width(has_.stages)) - 1 : 0;
+    return lean;
   }
 
   // Where none fits: the first of a chain needs the least of it. What cannot need less than the least so far is left.
@@ -225,10 +253,14 @@ class Search {
     for (const std::size_t i : order) {
       if (space_.cuts && least && candidates_[i].least > least->device.expected) break;
       if (!suits(candidates_[i].found)) continue;
-      const FoundLayout& found = evaluated(i);
+      FoundLayout& found = candidates_[i].found;
+      if (!candidates_[i].evaluated) ++result_.evaluated;
+      const Bytes enough = least ? least->device.expected : Bytes(kSaturated);
+      found.device = needs_(found.layout, found.micro_batch, found.recompute, gpu_, enough);
       if (!least || needs_less(found, *least)) least = found;
     }
     if (!least) return;
+    least->verdict = judge(least->device, usable_).verdict;
     if (speed_) least->tokens_per_second = speed_(least->layout, least->micro_batch, least->recompute);
     result_.best.push_back(*least);
   }
@@ -239,12 +271,13 @@ class Search {
     c.evaluated = true;
     ++result_.evaluated;
     FoundLayout& f = c.found;
-    Evaluator& evaluate = evaluators_[static_cast<std::size_t>(
-        std::find(kRecomputes.begin(), kRecomputes.end(), f.recompute) - kRecomputes.begin())];
-    f.device = evaluate(f.layout, {f.micro_batch, training_.sequence_length}, &gpu_).device;
+    f.device = needs_(f.layout, f.micro_batch, f.recompute, gpu_, enough());
     f.verdict = judge(f.device, usable_).verdict;
     return f;
   }
+
+  // All stages count where no verdict is known.
+  Bytes enough() const { return usable_.value > 0 ? usable_ : Bytes(kSaturated); }
 
   void keep(const FoundLayout& found) {
     const auto at = std::upper_bound(result_.best.begin(), result_.best.end(), found, better);
@@ -272,8 +305,8 @@ class Search {
   const ModelArchitecture& model_;
   PlanRequest& request_;  // its layout, micro-batch and recomputation come and go
   const TrainingChoice training_;
-  std::vector<Evaluator>& evaluators_;
-  const LeastStates& least_states_;
+  KnownNeeds& needs_;
+  const std::optional<LeastStates>& least_states_;
   const Gpu& gpu_;
   Bytes usable_;
   const SearchSpace& space_;
@@ -283,16 +316,10 @@ class Search {
   SearchResult result_;
 };
 
-TrainingChoice with(TrainingChoice training, Recompute recompute) {
-  training.recompute = recompute;
-  return training;
-}
-
 }  // namespace
 
-LeastStates::LeastStates(const ModelArchitecture& model, const TrainingChoice& training) {
-  const Step step(prepare(model, training, LayoutChoice{}, Bytes(0)));
-  for (const Contribution& c : step.contributions({EventKind::optimizer_step})) {
+LeastStates::LeastStates(const Step& alone) {
+  for (const Contribution& c : alone.contributions({EventKind::optimizer_step})) {
     const auto bytes = static_cast<double>(c.bytes().value);
     switch (c.component) {
       case Component::weights:
@@ -303,7 +330,7 @@ LeastStates::LeastStates(const ModelArchitecture& model, const TrainingChoice& t
       default: break;
     }
   }
-  const Inventory& n = step.run().inventory;
+  const Inventory& n = alone.run().inventory;
   experts_ = n.total.value > 0 ? static_cast<double>(n.experts.value) / static_cast<double>(n.total.value) : 0;
 }
 
@@ -323,15 +350,56 @@ Bytes LeastStates::at(const TrainingChoice& training, const LayoutChoice& layout
                                          static_cast<double>(layout.pp)));
 }
 
-LayoutSearch::LayoutSearch(const ModelArchitecture& model, const TrainingChoice& training)
-    : model_(&model), least_(model, training) {
-  request_.training = training;
+KnownNeeds::KnownNeeds(const ModelArchitecture& model, const TrainingChoice& training)
+    : own_(static_cast<std::size_t>(training.recompute)) {
   for (const Recompute recompute : kRecomputes) evaluators_.emplace_back(model, with(training, recompute));
+}
+
+Estimate KnownNeeds::operator()(const LayoutChoice& l, std::int64_t micro_batch, Recompute recompute, const Gpu& gpu,
+                                Bytes enough) {
+  const auto i = static_cast<std::size_t>(recompute);
+  const TrainingChoice& t = evaluators_[i].training();
+  // Of a card, all that its memory beside `usable` depends on.
+  const Key key{l.dp,
+                l.zero,
+                l.tp,
+                l.pp,
+                l.vpp,
+                l.cp,
+                l.ep,
+                l.etp.value_or(0),
+                l.sp ? 1 : 0,
+                l.shard.value_or(0),
+                micro_batch,
+                static_cast<std::int64_t>(i),
+                cublas_workspace(&gpu).value,
+                engine_bytes(t, &gpu).value,
+                cuda_context_range(&gpu).expected.value,
+                cuda_context_range(&gpu).high.value};
+  const auto [at, is_new] = known_.try_emplace(key);
+  auto& [device, looked_for] = at->second;
+  if (is_new || (device.expected > looked_for && device.expected <= enough)) {
+    looked_for = enough;
+    device = evaluators_[i](l, {micro_batch, t.sequence_length}, &gpu, enough).device;
+  }
+  return device;
+}
+
+const Step& KnownNeeds::alone() {
+  Evaluator& evaluate = evaluators_[own_];
+  const TrainingChoice& t = evaluate.training();
+  return evaluate.step({}, {t.micro_batch, t.sequence_length}, Bytes{});
+}
+
+LayoutSearch::LayoutSearch(const ModelArchitecture& model, const TrainingChoice& training)
+    : model_(&model), needs_(model, training) {
+  request_.training = training;
 }
 
 SearchResult LayoutSearch::operator()(const Gpu& gpu, const SearchSpace& space, const TokensPerSecond& speed) {
   PlanRequest request = request_;
-  return Search(*model_, request, evaluators_, least_, gpu, space, speed).run();
+  if (space.gpus > 1 && !least_) least_.emplace(needs_.alone());
+  return Search(*model_, request, needs_, least_, gpu, space, speed).run();
 }
 
 std::int64_t kinds_of(const LayoutChoice& l) {

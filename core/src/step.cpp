@@ -187,11 +187,6 @@ GradientPolicy embedding_policy(const Run& run) {
   return policy;
 }
 
-WalkedGraph walked(Graph graph, const GradientPolicy& policy = {}) {
-  BlockProfile profiled = profile(graph, policy);
-  return {std::move(graph), std::move(profiled)};
-}
-
 Dim walked_layers(const Stage& stage) { return std::accumulate(stage.walked.begin(), stage.walked.end(), Dim{0}); }
 
 // Makes the stacks of a stage. Layers below the first that is trained run without gradients. Nothing below that one
@@ -199,7 +194,7 @@ Dim walked_layers(const Stage& stage) { return std::accumulate(stage.walked.begi
 // trained, or another stage hands it over: it is a stack of its own.
 class Stacks {
  public:
-  Stacks(const Run& run, Dim layers) : run_(run) {
+  Stacks(const Run& run, Dim layers, GraphSet& graphs) : run_(run), graphs_(graphs) {
     const bool from_below = trains_outside(run.training, Module::embedding) || (checkpointed() && has_adapters(run));
     const bool handed_over = !run.stage.first || run.layout.vpp > 1;
     const Dim first = from_below ? 0 : first_trained_layer(run, layers);
@@ -232,23 +227,29 @@ class Stacks {
     if (trains_one_layer(run_) && place == Place::edge) context.trains_base = context.trains_norms = true;
     context.caches = caches() && trained;
     const bool checkpoints = checkpointed() && trained;
-    stacks_.push_back({next_, count, trained, checkpoints,
-                       walked(block_graph(context, run_.model->groups[group], checkpoints), block_policy(run_)),
-                       run_.inventory.layers[group], group, 0});
+    stacks_.push_back({next_,
+                       count,
+                       trained,
+                       checkpoints,
+                       {graphs_.block(context, group, checkpoints, block_policy(run_))},
+                       run_.inventory.layers[group],
+                       group,
+                       0});
     next_ += count;
   }
 
   const Run& run_;
+  GraphSet& graphs_;
   Dim next_ = 0;
   std::vector<LayerStack> stacks_;
 };
 
-std::vector<WalkedGraph> reference_of(const Run& run) {
+std::vector<WalkedGraph> reference_of(const Run& run, GraphSet& set) {
   std::vector<WalkedGraph> graphs;
   if (!runs_reference(run.training)) return graphs;
   const BlockContext context = reference_context(run);
-  for (const LayerGroup& group : run.model->groups) graphs.push_back(walked(block_graph(context, group, false)));
-  graphs.push_back(walked(head_graph(context)));
+  for (std::size_t i = 0; i < run.model->groups.size(); ++i) graphs.push_back({set.block(context, i, false, {})});
+  graphs.push_back({set.head(context, {})});
   return graphs;
 }
 
@@ -330,7 +331,7 @@ struct ContributionSink {
     one(c);
   }
   void items(const WalkedGraph& block, Phase phase, std::int64_t times) {
-    const LiveSet set = live_at(block.graph, phase, block.profile.enters_at);
+    const LiveSet set = live_at(block.graph(), phase, block.profile().enters_at);
     for (const LiveItem& live : set.items()) item(block.symbols, live, times);
   }
   void saved(const WalkedGraph& block, std::int64_t layers) { items(block, Phase::saved, layers); }
@@ -338,7 +339,7 @@ struct ContributionSink {
   void cached(const WalkedGraph& block, std::int64_t layers) { items(block, Phase::cached, layers); }
   void entering(const WalkedGraph& block) { items(block, Phase::entering, 1); }
   void moment(const WalkedGraph& block, const Peak& peak, Phase phase, Component gradients) {
-    const LiveSet set = live_at(block.graph, phase, peak.op);
+    const LiveSet set = live_at(block.graph(), phase, peak.op);
     for (const LiveItem& live : set.items()) item(block.symbols, live, 1);
     term(gradients, 1, 1, 1, Factor{"G_running", peak.parameter_gradients.value});
     term(Component::optimizer_temporaries, 1, 1, 1, Factor{"U_running", peak.update.value});
@@ -441,17 +442,17 @@ Dim layers_within_reuse(const Run& run, const std::vector<LayerStack>& stacks) {
 }
 
 void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize batch) {
-  w.symbols = sized(w.graph.widths(), framework, batch);
+  w.symbols = sized(w.graph().widths(), framework, batch);
   const ProductTable products = products_of(w.symbols);
-  w.input = w.profile.input.at(products);
-  w.saved = w.profile.saved.at(products);
-  w.pinned = w.profile.pinned.at(products);
-  w.cached = w.profile.cached.at(products);
-  w.entering = w.profile.entering.at(products);
-  w.forward_without_grad = w.profile.forward_without_grad.at(products);
-  w.left_in_cache = w.profile.left_in_cache.at(products).bytes;
-  w.forward_with_grad = w.profile.forward_with_grad.at(products);
-  w.backward = w.profile.backward.at(products);
+  w.input = w.profile().input.at(products);
+  w.saved = w.profile().saved.at(products);
+  w.pinned = w.profile().pinned.at(products);
+  w.cached = w.profile().cached.at(products);
+  w.entering = w.profile().entering.at(products);
+  w.forward_without_grad = w.profile().forward_without_grad.at(products);
+  w.left_in_cache = w.profile().left_in_cache.at(products).bytes;
+  w.forward_with_grad = w.profile().forward_with_grad.at(products);
+  w.backward = w.profile().backward.at(products);
 }
 
 }  // namespace
@@ -512,12 +513,14 @@ Run value_model_run(const Run& run) {
 
 }  // namespace
 
-Step::Step(const Run& run)
+Step::Step(const Run& run) : Step(run, *std::make_unique<GraphSet>()) {}
+
+Step::Step(const Run& run, GraphSet& graphs)
     : run_(run),
-      embedding_(walked(embedding_graph(embedding_context(run)), embedding_policy(run))),
-      head_(walked(head_graph(head_context(run)), head_policy(run))),
-      stacks_(Stacks(run, walked_layers(run.stage)).take()),
-      reference_(reference_of(run)),
+      embedding_{graphs.embedding(embedding_context(run), embedding_policy(run))},
+      head_{graphs.head(head_context(run), head_policy(run))},
+      stacks_(Stacks(run, walked_layers(run.stage), graphs).take()),
+      reference_(reference_of(run, graphs)),
       layers_(walked_layers(run.stage)),
       optimizer_(optimizer_memory(run.inventory, run.training, run.framework, run.types, deals_experts(run.layout))) {
   reused_layers_ = layers_within_reuse(run_, stacks_);
@@ -617,10 +620,10 @@ void Step::fill_lists() {
 
 bool Step::valid() const {
   return std::all_of(value_model_.begin(), value_model_.end(), [](const Step& s) { return s.valid(); }) &&
-         !embedding_.graph.overflowed() && !head_.graph.overflowed() &&
+         !embedding_.graph().overflowed() && !head_.graph().overflowed() &&
          std::none_of(reference_.begin(), reference_.end(),
-                      [](const WalkedGraph& w) { return w.graph.overflowed(); }) &&
-         std::none_of(stacks_.begin(), stacks_.end(), [](const LayerStack& s) { return s.block.graph.overflowed(); });
+                      [](const WalkedGraph& w) { return w.graph().overflowed(); }) &&
+         std::none_of(stacks_.begin(), stacks_.end(), [](const LayerStack& s) { return s.block.graph().overflowed(); });
 }
 
 const LayerStack& Step::stack_of(std::int32_t layer) const {
@@ -665,7 +668,7 @@ void Step::describe_gradients_done(Event event, Sink& sink) const {
   const bool trains_base = run_.inventory.trained_base.value > 0;
   const std::int64_t widened =
       trains_base ? bytes_per_element(run_.types.weights) / bytes_per_element(working_type(run_)) : 1;
-  const Factor of_head{"G_head", head_.profile.parameter_gradients.value};
+  const Factor of_head{"G_head", head_.profile().parameter_gradients.value};
   if (!ends_are_units()) {
     sink.term(kGradients, 1, sharding.is_fsdp() ? 1 : ranks, 1, of_head);
   } else if (!sharding.host_gradients) {
@@ -677,7 +680,7 @@ void Step::describe_gradients_done(Event event, Sink& sink) const {
     const Dim done = event.kind == EventKind::backward_embedding
                          ? stack.count
                          : std::clamp<Dim>(end - 1 - event.layer, 0, stack.count);
-    const Factor of_layer{"G_layer", stack.block.profile.parameter_gradients.value};
+    const Factor of_layer{"G_layer", stack.block.profile().parameter_gradients.value};
     if (uses_side_streams()) {
       sink.side(kGradients, widened, ranks, done, of_layer);
     } else {
@@ -762,7 +765,7 @@ void Step::describe_reduction(Event event, Sink& sink) const {
   if (after_head && !(ends_are_units() && run_.stage.last)) return;
   const WalkedGraph& above = after_head ? head_ : stack_of(event.layer + 1).block;
   sink.term(Component::communication_buffers, widened, 1, 1,
-            Factor{after_head ? "G_head" : "G_layer", above.profile.parameter_gradients.value});
+            Factor{after_head ? "G_head" : "G_layer", above.profile().parameter_gradients.value});
 }
 
 // Elements of a unit, or bytes where they are packed.
@@ -972,7 +975,7 @@ void Step::describe_kept(Event event, Sink& sink) const {
     stream_term(Component::activation_gradients, above > 0 && own ? above - 1 : above);
     if (forward && !after_head) {
       sink.term(Component::autocast_weights, 1, 1, below,
-                Factor{"W_cast", stack->block.profile.cached_weight_copies.value});
+                Factor{"W_cast", stack->block.profile().cached_weight_copies.value});
     }
   }
   if (!forward && !at_head) describe_kept_logits(sink);
@@ -1019,7 +1022,7 @@ void Step::describe_paused(bool in_forward, Sink& sink) const {
   for (const LayerStack& stack : stacks_) {
     if (!in_forward || !checkpoints() || !stack.trained) continue;
     sink.term(Component::autocast_weights, 1, 1, stack.count,
-              Factor{"W_cast", stack.block.profile.cached_weight_copies.value});
+              Factor{"W_cast", stack.block.profile().cached_weight_copies.value});
   }
 }
 

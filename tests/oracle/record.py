@@ -14,6 +14,7 @@ import warnings
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import allocator
 import fake_cuda
 import kernels
 import liger
@@ -292,6 +293,8 @@ def finish(request, t, notes, row, steps, ledger, parameters, idle, blocks, deta
             best, at = out[-1][name]
             last = ledger.events[at - 1][1]
             row['detail_' + name] = {'bytes': best, 'where': last.line(), 'alive': group(ledger.live_at(at))[:60]}
+        ends = {f'{name} {step + 1}': marks[name] for step, marks in enumerate(steps) for name in ('forward', 'backward', 'optimizer')}
+        row['detail_reserved'] = allocator.replay(ledger.events, idle, ends)
     if kernels.chosen: notes.append('attention kernel: ' + ', '.join(sorted(kernels.chosen)))
     if t['attention'] == 'flash': notes.append('flash-attn function replaced by the ATen flash operation (same saved set)')
     if t['framework'] == 'liger': notes.append("Liger's autograd functions as they are, its Triton kernels left out")

@@ -32,7 +32,7 @@ class Cases {
     t.framework = kFrameworks[pick(5)];
     const bool whole = t.framework == FrameworkId::megatron || t.framework == FrameworkId::torchtitan;
     t.method = whole || pick(2) == 0 ? Method::full : Method::lora;
-    t.precision = pick(2) == 0 ? Precision::bf16_amp : Precision::bf16;
+    t.precision = whole || pick(2) == 0 ? Precision::bf16_amp : Precision::bf16;
     t.sequence_length = std::int64_t{512} << pick(5);
     t.global_batch = std::int64_t{1} << (2 + pick(4));
     const SearchSpace space{std::int64_t{1} << pick(4), 8, true, true, 1 + static_cast<std::size_t>(pick(4)), true};
@@ -57,7 +57,7 @@ double speed_of(const LayoutChoice& l, std::int64_t micro_batch, Recompute recom
 TEST_CASE("the search finds what trying every layout finds") {
   Cases cases;
   std::int64_t cut = 0;
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 60; ++i) {
     Case c = cases.next();
     CAPTURE(i);
     CAPTURE(c.model);

@@ -17,14 +17,15 @@ namespace vramplan::door {
 
 using Json = nlohmann::json;
 
-inline Json answer(const Json& request) { return Json::parse(api::plan(request.dump())); }
+inline Json answer(const Json& request) { return Json::parse(api::answer(request.dump())); }
 
-// The answer to a request that has no problem.
-inline Json report(const Json& request) {
-  Json answered = answer(request);
+inline Json without_problems(Json answered) {
   REQUIRE_MESSAGE(answered.at("problems").empty(), answered.at("problems").dump());
   return answered;
 }
+// The answer to a request that has no problem; and with its outlook.
+inline Json report(const Json& request) { return without_problems(answer(request)); }
+inline Json plan(const Json& request) { return without_problems(Json::parse(api::plan(request.dump()))); }
 
 // Bytes of a component at the peak; 0 when it is not alive there.
 inline std::int64_t component(const Json& report, const std::string& id) {

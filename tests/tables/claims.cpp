@@ -201,7 +201,7 @@ TEST_CASE("C5: QLoRA brings 70B to few cards") {
 
 TEST_CASE("C6: full fine-tuning above 13B, and 70B with LoRA in BF16, take several cards of 80 GB") {
   const auto count = [](const Json& request, const std::string& gpu) {
-    const Json systems = report(request).at("suggestions").at("systems");
+    const Json systems = door::plan(request).at("suggestions").at("systems");
     for (const Json& system : systems) {
       if (system.at("gpu") == gpu) return system.at("count").get<int>();
     }

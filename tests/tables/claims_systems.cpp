@@ -28,7 +28,7 @@ std::string verdict(const Json& request) { return report(request).at("fit").at("
 
 // The smallest number of a card that is proposed; 0: none.
 std::int64_t smallest_count(const Json& request, const std::string& gpu) {
-  const Json r = report(request);
+  const Json r = door::plan(request);
   for (const Json& row : r.at("suggestions").at("systems")) {
     if (row.at("gpu") == gpu) return row.at("count").get<std::int64_t>();
   }
@@ -81,7 +81,7 @@ TEST_CASE("C6: above 13B full fine-tuning mostly needs several GPUs, and 70B wit
 
 TEST_CASE("C12: no price, in no answer and in no list") {
   Json request = seventy(kQlora, "h100-sxm-80gb", 8);
-  const std::array documents{report(request), Json::parse(api::catalogue())};
+  const std::array documents{door::plan(request), Json::parse(api::catalogue())};
   std::vector<std::string> keys;
   for (const Json& document : documents) collect_keys(document, keys);
   CHECK(keys.size() > 1000);

@@ -79,9 +79,9 @@ TEST_CASE("BAdam's lowest layer: nothing outside the layers is trained, all laye
   CHECK(step.stacks()[0].count == 1);
   CHECK(step.stacks()[0].trained);
   // A walk through a block leaves biases out; they are counted when all gradients are there.
-  CHECK(step.stacks()[0].block.profile.parameter_gradients.value == 2 * (kMatrices + 2 * 896));
+  CHECK(step.stacks()[0].block.profile().parameter_gradients.value == 2 * (kMatrices + 2 * 896));
   CHECK(step.stacks()[1].trained);
-  CHECK(step.stacks()[1].block.profile.parameter_gradients == Bytes(0));
+  CHECK(step.stacks()[1].block.profile().parameter_gradients == Bytes(0));
   CHECK(held(step, Component::gradients, EventKind::backward_block, 1) == 0);
 }
 

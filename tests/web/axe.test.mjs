@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { axeSource, fill, newPage, open, startBrowser, startServer } from './browser.mjs';
+import { axeSource, fill, newPage, open, settled, startBrowser, startServer } from './browser.mjs';
 
 let browser;
 let server;
@@ -47,8 +47,9 @@ const crash =
 async function useEverything(page) {
   await page.locator('#diagnose-input').fill(crash);
   await page.locator('.answer-tools .quiet').nth(1).click();
+  await settled(page);
   await page.locator('.change button').first().click();
-  await page.waitForTimeout(150);
+  await settled(page);
 }
 
 for (const language of ['nl', 'en']) {

@@ -47,9 +47,12 @@ export async function newPage(browser, options = {}) {
   return page;
 }
 
+/** Until the page shows all that there is to say about what was filled in. */
+export const settled = (page) => page.waitForSelector('#page:not([data-waiting]) .verdict h2');
+
 export async function open(page, url) {
   await page.goto(url);
-  await page.waitForSelector('.verdict h2');
+  await settled(page);
 }
 
 /** Everything that was logged, thrown or blocked since the page was made. */
@@ -74,5 +77,5 @@ export async function answerOf(page) {
 /** Fills a field and waits until the answer has followed. */
 export async function fill(page, label, text) {
   await page.getByLabel(label, { exact: true }).fill(text);
-  await page.waitForTimeout(150);
+  await settled(page);
 }

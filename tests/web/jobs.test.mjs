@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { complaintsOf, newPage, open, startBrowser, startServer } from './browser.mjs';
+import { complaintsOf, newPage, open, settled, startBrowser, startServer } from './browser.mjs';
 
 let browser;
 let server;
@@ -73,13 +73,17 @@ const config = {
   tie_word_embeddings: true,
 };
 
-const verdict = async (page) => (await page.locator('.verdict h2').textContent()).trim();
+async function verdict(page) {
+  await settled(page);
+  return (await page.locator('.verdict h2').textContent()).trim();
+}
 
 /** Types in the search box, and takes the first model, by keyboard alone. */
 async function findModel(page, typed) {
   await page.locator('#model-input').focus();
   await page.keyboard.type(typed);
   await page.keyboard.press('Enter');
+  await settled(page);
 }
 
 /** Goes to an element with Tab, as one without a mouse does. */
@@ -121,19 +125,22 @@ for (const [language, words] of Object.entries(texts)) {
       await page.getByRole('radio', { name: /^Full fine-tuning/ }).check();
       assert.equal(await verdict(page), words.not);
       await page.getByRole('radio', { name: words.search }).check();
-      await page.waitForTimeout(100);
+      await settled(page);
       await page.locator('.offer button').first().click();
       assert.match(await verdict(page), words.fits);
       await page.getByRole('button', { name: words.undo }).click();
+      await settled(page);
       assert.equal(await page.getByRole('radio', { name: words.search }).isChecked(), true);
     });
 
     job('my config.json', async (page) => {
       await page.getByRole('radio', { name: 'config.json' }).check();
+      await settled(page);
       await page.getByLabel(words.config, { exact: true }).fill(JSON.stringify(config));
       assert.match(await verdict(page), words.fits);
       assert.match(await page.locator('.facts').first().textContent(), /1[,.]24/);
       await page.getByRole('radio', { name: words.size }).check();
+      await settled(page);
       await page.getByLabel(words.billions, { exact: true }).fill('7');
       assert.match(await verdict(page), words.fits);
     });
@@ -150,21 +157,23 @@ for (const [language, words] of Object.entries(texts)) {
 
     job('which server, and what if we grow to 30B?', async (page) => {
       await page.getByRole('radio', { name: /^LoRA/ }).check();
+      await settled(page);
       await page.getByRole('button', { name: words.keep }).click();
       await findModel(page, 'qwen3 30b');
-      await page.waitForTimeout(100);
+      await settled(page);
       const rows = page.locator('.compare tbody tr');
       assert.ok((await rows.count()) > 8);
       assert.ok((await page.locator('.compare tr.differs').count()) >= 2);
       const before = await page.locator('.offer').count();
       await page.getByLabel(words.most).selectOption('1');
-      await page.waitForTimeout(100);
+      await settled(page);
       assert.ok((await page.locator('.offer').count()) <= before);
       for (const name of await page.locator('.offer h4').allTextContents()) assert.match(name, /^1 ×/);
     });
 
     job('send this to my colleague', async (page) => {
       await findModel(page, 'deepseek v3');
+      await settled(page);
       await page.getByRole('button', { name: words.keep }).click();
       await page.getByRole('button', { name: words.link }).click();
       const link = await page.locator('.shared input').inputValue();
@@ -183,9 +192,11 @@ for (const [language, words] of Object.entries(texts)) {
     await tabTo(page, () => document.activeElement.id === 'model-input');
     await page.keyboard.type('qwen3 30b');
     await page.keyboard.press('Enter');
+    await settled(page);
     assert.match(await page.locator('.verdict-text').textContent(), /Qwen3 30B/i);
     await tabTo(page, () => document.activeElement.name === 'method');
     await page.keyboard.press('ArrowUp');
+    await settled(page);
     assert.equal(await page.evaluate(() => document.querySelector('input[name=method]:checked').value), 'lora');
     await tabTo(page, () => document.activeElement.id === 'field-hardware-count');
     await page.keyboard.type('8');
@@ -194,7 +205,7 @@ for (const [language, words] of Object.entries(texts)) {
     assert.notEqual((await page.locator('#memory-bar-reading').textContent()).trim(), '');
     await tabTo(page, () => document.activeElement.closest?.('.curve'));
     await page.keyboard.press('End');
-    await page.waitForTimeout(100);
+    await settled(page);
     assert.notEqual((await page.locator('#curve-micro_batch-reading').textContent()).trim(), '');
     assert.deepEqual(await complaintsOf(page), []);
     await page.context().close();
@@ -216,15 +227,17 @@ for (const [language, words] of Object.entries(texts)) {
 test('back and forward go through the choices', async () => {
   const page = await newPage(browser);
   await open(page, server.url);
-  const method = () => page.evaluate(() => document.querySelector('input[name=method]:checked').value);
+  const shows = (method) =>
+    page.waitForFunction((value) => document.querySelector('input[name=method]:checked').value === value, method);
   await page.getByRole('radio', { name: /^LoRA/ }).check();
+  await settled(page);
   await page.getByRole('radio', { name: /^Full fine-tuning/ }).check();
   await page.goBack();
-  assert.equal(await method(), 'lora');
+  await shows('lora');
   await page.goBack();
-  assert.equal(await method(), 'qlora');
+  await shows('qlora');
   await page.goForward();
-  assert.equal(await method(), 'lora');
+  await shows('lora');
   await page.context().close();
 });
 
@@ -233,8 +246,10 @@ test('a change is applied and undone', async () => {
   await open(page, `${server.url}#method=lora`);
   const before = await page.locator('.number-value').allTextContents();
   await page.locator('.change button').first().click();
+  await settled(page);
   assert.notDeepEqual(await page.locator('.number-value').allTextContents(), before);
   await page.getByRole('button', { name: 'Ongedaan maken' }).click();
+  await settled(page);
   assert.deepEqual(await page.locator('.number-value').allTextContents(), before);
   await page.context().close();
 });

@@ -14,6 +14,7 @@ import {
   newPage,
   offlinePage,
   open,
+  settled,
   startBrowser,
   startServer,
 } from './browser.mjs';
@@ -100,6 +101,52 @@ for (const [name, address] of Object.entries({ hosted: () => server.url, 'one fi
     }));
 }
 
+test('work that takes its time is told and can be stopped, and what was there before stays, greyed', async () => {
+  const page = await newPage(browser);
+  // The engine gets no whole plan to make until the test says so.
+  await page.addInitScript(() => {
+    const send = Worker.prototype.postMessage;
+    Worker.prototype.postMessage = function (call) {
+      if (call.name !== 'plan' || !globalThis.holdPlans) send.call(this, call);
+    };
+  });
+  await open(page, server.url);
+  const before = await page.locator('.offer').count();
+  await page.evaluate(() => (globalThis.holdPlans = true));
+  await page.getByLabel('Micro-batch per GPU', { exact: true }).fill('2');
+  await page.locator('.progress').waitFor();
+  assertNumbers(await answerOf(page), { training: { micro_batch: 2 } }); // the answer waits for nothing
+  await page.locator('.progress button').click();
+  assert.match(await page.locator('.progress').textContent(), /^\s*Gestopt: de grijze onderdelen/);
+  assert.equal(await page.locator('.part.stale .offer').count(), before);
+  assert.equal(await page.locator('.part.stale .components').count(), 0);
+  await page.evaluate(() => (globalThis.holdPlans = false));
+  await page.locator('.progress button').click();
+  await settled(page);
+  assert.equal(await page.locator('.progress').count(), 0);
+  assert.equal(await page.locator('.part.stale').count(), 0);
+  assert.deepEqual(await complaintsOf(page), []);
+  await page.context().close();
+});
+
+for (const [name, address] of Object.entries({ hosted: () => server.url, 'one file': () => fileUrl(offlinePage) })) {
+  test(`${name}: the page answers where no worker starts`, async () => {
+    const page = await newPage(browser);
+    await page.addInitScript(() => {
+      globalThis.Worker = class {
+        constructor() {
+          throw new Error('no workers here');
+        }
+      };
+    });
+    await open(page, address());
+    await fill(page, 'Sequentielengte (tokens)', '8.192');
+    assertNumbers(await answerOf(page), { training: { sequence_length: 8192 } });
+    assert.deepEqual(await complaintsOf(page), []);
+    await page.context().close();
+  });
+}
+
 test('saved after use, the page opens with what was filled in and answers it', async () => {
   const saved = join(folder, 'saved.html');
   let used;
@@ -152,7 +199,7 @@ test('model and method can be chosen with the keyboard alone', () =>
     const active = await box.getAttribute('aria-activedescendant');
     const choice = await page.locator(`#${active} .option-name`).textContent();
     await page.keyboard.press('Enter');
-    await page.waitForTimeout(150);
+    await settled(page);
     assert.equal(await box.inputValue(), choice);
     assert.equal(await box.getAttribute('aria-expanded'), 'false');
     assert.ok((await page.locator('.verdict-text').textContent()).includes(choice));
@@ -165,7 +212,7 @@ test('model and method can be chosen with the keyboard alone', () =>
     await page.keyboard.press('Tab');
     assert.equal(await focused(), 'method');
     await page.keyboard.press('ArrowUp');
-    await page.waitForTimeout(150);
+    await settled(page);
     const method = await page.evaluate(() => document.querySelector('input[name="method"]:checked').value);
     assert.notEqual(method, 'qlora');
     assertNumbers(await answerOf(page), { model: 'Qwen/Qwen2.5-7B', training: { method } });
@@ -215,7 +262,7 @@ test('an unknown model, a broken config.json and a wrong size each have a senten
     const box = page.getByRole('combobox', { name: 'Model' });
     await box.fill('geen-enkel-model');
     await page.keyboard.press('Enter');
-    await page.waitForTimeout(150);
+    await settled(page);
     assert.match(await page.locator('#field-model-problem').textContent(), /onbekend/);
     await page.getByRole('radio', { name: 'config.json' }).check();
     await fill(page, 'Inhoud van config.json', '{ "model_type": ');
@@ -236,7 +283,7 @@ test('the link restores everything, and another link in the same tab too', () =>
       label: await page.locator('#field-hardware-gpu option', { hasText: 'H100' }).first().textContent(),
     });
     await page.getByRole('button', { name: 'GiB' }).click();
-    await page.waitForTimeout(150);
+    await settled(page);
     const answer = await answerOf(page);
     const link = page.url();
     await onPage(link, async (other) => {
@@ -253,7 +300,7 @@ test('a suggestion can be applied', () =>
     assert.match((await answerOf(page)).verdict, /per GPU nodig/);
     const button = page.getByRole('button', { name: /^Kies deze/ }).first();
     await button.click();
-    await page.waitForTimeout(150);
+    await settled(page);
     assert.match((await answerOf(page)).verdict, /^Past (ruim|krap)/);
   }));
 
@@ -262,7 +309,7 @@ test('a change does what it promises', () =>
     const changes = page.locator('.change');
     const promised = (await changes.first().locator('.offer-figures').textContent()).match(/daarna (\S+\sGB)/)[1];
     await changes.first().getByRole('button').click();
-    await page.waitForTimeout(1500);
+    await settled(page);
     assert.equal((await answerOf(page)).numbers[2], promised);
   }));
 
@@ -299,7 +346,7 @@ test('not one English word on the Dutch page', () =>
     for (const summary of await page.locator('details > summary').all())
       if (await summary.isVisible()) await summary.click();
     for (const expander of await page.locator('.expander').all()) await expander.click();
-    await page.waitForTimeout(150);
+    await settled(page);
     const lines = await page.evaluate(() => {
       // Names of products, sources and fields of other software stay as they are.
       const named =

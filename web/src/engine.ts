@@ -1,46 +1,52 @@
-// The only file that knows WebAssembly. Everything else sees requests, reports and the catalogue of wire.ts.
-import createVramplan from 'vramplan-core';
+// The planner itself, beside the page: the only file that knows WebAssembly. Built into a script of its own, which runs in
+// a worker, or within the page where no worker starts. Texts in, texts out: planner.ts is its other end.
+import createVramplan, { type Vramplan } from 'vramplan-core';
 
-import type { Catalogue, DiagnosisAnswer, Notice, PlanRequest, Report } from './wire';
+/** The module, gzipped and in base64; the build puts it here. */
+declare const VRAMPLAN_WASM: string;
 
-export interface Engine {
-  plan(request: PlanRequest): Report;
-  diagnose(text: string, request: PlanRequest | null): DiagnosisAnswer;
-  catalogue(): Catalogue;
-  /** From now on with a vendor's cards and systems (JSON); what is wrong with them, and then without. */
-  extend(hardware: string): Notice[];
+export type Door = Exclude<keyof Vramplan, 'version'>;
+
+export interface Call {
+  id: number;
+  name: Door;
+  texts: string[];
+}
+
+export interface Reply {
+  id: number;
+  text: string;
 }
 
 declare global {
-  // Set by core-wasm.js beside the hosted page; the single file holds the same text in a data block.
-  var __vramplanWasm: string | undefined;
+  var vramplanCall: ((call: Call) => Promise<Reply>) | undefined; // within the page
 }
 
-/** The module's bytes, which the page carries gzipped. */
-async function wasmBytes(): Promise<Uint8Array> {
-  const text = globalThis.__vramplanWasm ?? document.getElementById('core-wasm')?.textContent ?? '';
-  const packed = Uint8Array.from(atob(text.trim()), (character) => character.charCodeAt(0));
-  const plain = new Blob([packed]).stream().pipeThrough(new DecompressionStream('gzip'));
-  return new Uint8Array(await new Response(plain).arrayBuffer());
+function bytesOf(base64: string): Uint8Array<ArrayBuffer> {
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let at = 0; at < text.length; at++) bytes[at] = text.charCodeAt(at);
+  return bytes;
 }
 
-export async function startEngine(): Promise<Engine> {
-  const core = await createVramplan({ wasmBinary: await wasmBytes(), locateFile: (name) => name });
-  let vendor = '';
-  const catalogue = (hardware: string) =>
-    JSON.parse(hardware ? core.catalogueWith(hardware) : core.catalogue()) as Catalogue & { problems?: Notice[] };
-  return {
-    plan: (request) => {
-      const text = JSON.stringify(request);
-      return JSON.parse(vendor ? core.planWith(text, vendor) : core.plan(text)) as Report;
-    },
-    diagnose: (text, request) =>
-      JSON.parse(core.diagnose(JSON.stringify({ text, ...(request && { request }) }))) as DiagnosisAnswer,
-    catalogue: () => catalogue(vendor),
-    extend: (hardware) => {
-      const { problems = [] } = catalogue(hardware);
-      if (problems.length === 0) vendor = hardware;
-      return problems;
-    },
-  };
+async function start(): Promise<Vramplan> {
+  const plain = new Blob([bytesOf(VRAMPLAN_WASM)]).stream().pipeThrough(new DecompressionStream('gzip'));
+  const wasmBinary = new Uint8Array(await new Response(plain).arrayBuffer());
+  return createVramplan({ wasmBinary, locateFile: (name) => name });
 }
+
+const core = start();
+
+/** The core answers everything; a module that breaks is told in the shape of any other problem. */
+async function replyTo({ id, name, texts }: Call): Promise<Reply> {
+  try {
+    const door = (await core)[name] as (...texts: string[]) => string;
+    return { id, text: door(...texts) };
+  } catch (error) {
+    const problem = { code: 'internal', pointer: '', arguments: { what: String(error) } };
+    return { id, text: JSON.stringify({ version: '', problems: [problem] }) };
+  }
+}
+
+if (typeof document === 'undefined') onmessage = async ({ data }) => postMessage(await replyTo(data as Call));
+else globalThis.vramplanCall = replyTo;

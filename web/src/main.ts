@@ -2,7 +2,6 @@
 import { render } from 'lit-html';
 
 import { reportHeight } from './embed';
-import { startEngine, type Engine } from './engine';
 import {
   initialState,
   kindOf,
@@ -16,6 +15,7 @@ import {
 } from './form';
 import { formatIn } from './format';
 import { wordsIn } from './i18n/i18n';
+import { startPlanner, type Planner } from './planner';
 import { copyText, csvOf, jsonOf, linkTo, offlinePage, save, showInAddress } from './share';
 import { findVendor, type Vendor } from './vendor';
 import type { Actions, Context, KeptPlan } from './view/context';
@@ -24,56 +24,68 @@ import { forgetReading } from './view/reading';
 import type { Catalogue, Notice, PlanRequest, Report } from './wire';
 
 const mostPlans = 2; // beside the present one
-const groundsDelay = 30; // milliseconds: the answer is painted first, what it rests on after it
+// Milliseconds.
+const groundsDelay = 30; // the answer is painted first, what it rests on after it
+const formDelay = 50; // a form waits this long for its answer, to be drawn once
+const slow = 300; // from here on a visitor is told that there is work, and can stop it
 
 class Application {
   private state: State;
   private readonly catalogue: Catalogue;
-  private report: Report | null = null;
+  private fresh: Report | null = null; // the last good answer, as far as it is there
+  private report: Report | null = null; // with what is not there yet as it was for the input before
+  private waiting: Context['waiting'] = null;
+  private progress: Context['progress'] = 'quiet';
+  private turn = 0; // of the input: answers to earlier ones are not shown
   private problems: Notice[] = [];
   private unread: string[] = [];
   private plans: KeptPlan[] = [];
   private before: State | null = null; // what "undo" goes back to
   private lastChanged = '';
+  private drawn = false;
   private shared: Shared | null = null;
   private diagnosis: Context['diagnosis'] = null;
   private timer = 0;
+  private formTimer = 0;
+  private slowTimer = 0;
   private readonly widths = new Map<string, number>();
   private readonly observer = new ResizeObserver(() => this.measure());
 
   constructor(
-    private readonly engine: Engine,
+    private readonly planner: Planner,
     private readonly vendor: Vendor,
     private readonly container: HTMLElement,
     private readonly saved: HTMLInputElement,
   ) {
-    this.catalogue = engine.catalogue();
+    this.catalogue = planner.catalogue;
     this.state = { ...initialState, ...(vendor.language && { language: vendor.language }) };
-    this.restore(location.hash.slice(1)) || this.restore(this.saved.getAttribute('value') ?? '');
-    this.container.replaceChildren();
-    this.plan();
-    this.observer.observe(container);
-    window.addEventListener('popstate', () => this.restoreAddress());
-    window.addEventListener('hashchange', () => this.restoreAddress());
+  }
+
+  async start(): Promise<void> {
+    (await this.restore(location.hash.slice(1))) || (await this.restore(this.saved.getAttribute('value') ?? ''));
+    await this.plan();
+    this.observer.observe(this.container);
+    window.addEventListener('popstate', () => void this.restoreAddress());
+    window.addEventListener('hashchange', () => void this.restoreAddress());
     document.addEventListener('click', followInside);
   }
 
-  private restore(text: string): boolean {
+  private async restore(text: string): Promise<boolean> {
     const read = text.includes('=') ? stateOf(text, this.catalogue) : null;
     if (!read) return false;
     this.state = read.state;
     this.unread = read.unread;
-    this.plans = read.plans.flatMap((plan) => this.planned(plan));
+    this.plans = (await Promise.all(read.plans.map((plan) => this.planned(plan)))).flat();
     return true;
   }
 
   /** A kept plan with its answer; none when it has problems. */
-  private planned(text: string): KeptPlan[] {
+  private async planned(text: string): Promise<KeptPlan[]> {
     const read = stateOf(text, this.catalogue);
     const request = read && requestOf(read.state, this.catalogue);
     if (!request || 'code' in request) return [];
-    const report = this.engine.plan(request);
-    return report.problems.length === 0 ? [{ text, report }] : [];
+    const report = await this.planner.kept(request);
+    return report?.problems.length === 0 ? [{ text, report }] : [];
   }
 
   private text(): string {
@@ -83,14 +95,14 @@ class Application {
     );
   }
 
-  private restoreAddress(): void {
+  private async restoreAddress(): Promise<void> {
     const text = location.hash.slice(1);
     if (text === this.text()) return;
     if (text === '') this.state = initialState;
-    else if (!this.restore(text)) return;
+    else if (!(await this.restore(text))) return;
     this.before = null;
     this.remember();
-    this.plan();
+    await this.plan();
   }
 
   private readonly actions: Actions = {
@@ -106,37 +118,39 @@ class Application {
       this.before = null;
       this.draw();
     },
-    redraw: () => this.draw(),
+    redraw: () => this.drawAll(),
     share: () => void this.share(),
     saveJson: () => {
-      const { request } = this.report!;
-      if (request) save('vram-plan.json', 'application/json', jsonOf(request, this.report!));
+      const { request } = this.fresh!;
+      if (request) save('vram-plan.json', 'application/json', jsonOf(request, this.fresh!));
     },
-    saveCsv: () => save('vram-plan.csv', 'text/csv', csvOf(this.report!)),
+    saveCsv: () => save('vram-plan.csv', 'text/csv', csvOf(this.fresh!)),
     saveOffline: () => void this.saveOffline(),
     keep: () => {
-      if (this.problems.length > 0) return;
-      this.plans = [...this.plans, { text: textOf(this.state), report: this.report! }].slice(-mostPlans);
+      if (this.problems.length > 0 || this.waiting === 'answer') return;
+      this.plans = [...this.plans, { text: textOf(this.state), report: this.fresh! }].slice(-mostPlans);
       this.remember();
-      this.draw();
+      this.drawAll();
     },
     drop: (index) => {
       this.plans = this.plans.filter((_, at) => at !== index);
       this.remember();
-      this.draw();
+      this.drawAll();
     },
     open: (index) => {
       const read = stateOf(this.plans[index]!.text, this.catalogue);
       if (!read) return;
-      const present = { text: textOf(this.state), report: this.report! };
+      const present = { text: textOf(this.state), report: this.fresh! };
       this.plans = this.plans.map((plan, at) => (at === index ? present : plan));
       this.update({ ...read.state, language: this.state.language, unit: this.state.unit }, 'open');
     },
-    diagnose: (text) => {
-      const request = this.problems.length === 0 ? (this.report?.request ?? null) : null;
-      this.diagnosis = { text, answer: this.engine.diagnose(text, request) };
-      this.draw();
+    diagnose: (text) => void this.diagnose(text),
+    stop: () => {
+      this.planner.stop();
+      this.progress = 'stopped';
+      this.drawAll();
     },
+    resume: () => void this.plan(),
   };
 
   private trainingWith(pointer: string, choice: Choice | null): State['training'] {
@@ -175,7 +189,7 @@ class Application {
     this.unread = [];
     this.before = null;
     this.remember(entry);
-    this.plan();
+    void this.plan();
   }
 
   private remember(entry: 'new' | 'same' = 'same'): void {
@@ -184,23 +198,65 @@ class Application {
     if (location.hash.slice(1) !== text) showInAddress(text, entry);
   }
 
-  private plan(): void {
+  private async diagnose(text: string): Promise<void> {
+    const request = this.problems.length === 0 ? (this.fresh?.request ?? null) : null;
+    const answer = await this.planner.diagnose(text, request);
+    if (answer) this.diagnosis = { text, answer };
+    this.drawAll();
+  }
+
+  /** Tells, after a while, that there is work. */
+  private wait(waiting: Context['waiting']): void {
+    this.waiting = waiting;
+    if (waiting) this.container.dataset['waiting'] = waiting;
+    else delete this.container.dataset['waiting'];
+    clearTimeout(this.slowTimer);
+    clearTimeout(this.formTimer);
+    this.progress = 'quiet';
+    if (!waiting) return;
+    this.slowTimer = window.setTimeout(() => {
+      this.progress = 'working';
+      this.draw();
+    }, slow);
+    if (waiting === 'answer') this.formTimer = window.setTimeout(() => this.draw(), formDelay);
+  }
+
+  /** The answer to the present input, and then what rests on it. */
+  private async plan(): Promise<void> {
+    const turn = ++this.turn;
     const request = requestOf(this.state, this.catalogue);
-    const report = 'code' in request ? null : this.engine.plan(request);
-    this.problems = 'code' in request ? [request] : report!.problems;
-    if (report && this.problems.length === 0) this.report = report;
-    this.report ??= this.firstReport();
+    this.wait('answer');
+    const answer = 'code' in request ? { version: '', problems: [request] } : await this.planner.answer(request);
+    if (!answer || turn !== this.turn) return;
+    this.problems = answer.problems;
+    if (this.problems.length === 0) this.show(answer);
+    if (!this.fresh) this.show(await this.firstAnswer());
+    this.wait(this.problems.length === 0 ? 'rest' : null);
     forgetReading();
     this.draw();
+    if (this.problems.length === 0) await this.complete(request as PlanRequest, turn);
+  }
+
+  private show(answer: Report): void {
+    this.fresh = answer;
+    this.report = { ...this.report, ...answer };
+  }
+
+  private async complete(request: PlanRequest, turn: number): Promise<void> {
+    const whole = await this.planner.plan(request);
+    if (!whole || turn !== this.turn) return;
+    this.fresh = this.report = whole;
+    this.wait(null);
+    this.drawAll();
   }
 
   /** A link may hold input that has no answer; the page then shows that of the first example. */
-  private firstReport(): Report {
-    return this.engine.plan(requestOf(initialState, this.catalogue) as PlanRequest);
+  private async firstAnswer(): Promise<Report> {
+    return (await this.planner.kept(requestOf(initialState, this.catalogue) as PlanRequest))!;
   }
 
   private context(): Context {
-    const { state, catalogue, problems, actions, unread, plans, diagnosis, vendor } = this;
+    const { state, catalogue, problems, waiting, progress, actions, unread, plans, diagnosis, vendor } = this;
     return {
       words: wordsIn(state.language),
       format: formatIn(state.language, state.unit),
@@ -208,6 +264,9 @@ class Application {
       state,
       report: this.report!,
       problems,
+      waiting,
+      progress,
+      isFresh: (part) => part in this.fresh!,
       unread,
       plans,
       canUndo: this.before !== null,
@@ -221,7 +280,10 @@ class Application {
 
   private draw(): void {
     if (!this.report) return;
+    clearTimeout(this.formTimer);
     const context = this.context();
+    if (!this.drawn) this.container.replaceChildren();
+    this.drawn = true;
     document.documentElement.lang = this.state.language;
     document.title = context.words.t('title');
     render(page(context, this.shared), this.container);
@@ -231,7 +293,13 @@ class Application {
     this.measure();
   }
 
+  private drawAll(): void {
+    this.draw();
+    this.drawGrounds();
+  }
+
   private drawGrounds(): void {
+    clearTimeout(this.timer);
     render(grounds(this.context()), document.getElementById('grounds')!);
     this.measure();
   }
@@ -277,10 +345,11 @@ function hideDeadCopyLine(): void {
 }
 
 async function start(): Promise<void> {
-  const [engine, vendor] = [await startEngine(), await findVendor()];
-  if (vendor.hardware) vendor.addHardwareProblems(engine.extend(vendor.hardware));
+  const vendor = await findVendor();
+  const [planner, problems] = await startPlanner(vendor.hardware);
+  vendor.addHardwareProblems(problems);
   const saved = document.getElementById('saved-state') as HTMLInputElement;
-  new Application(engine, vendor, document.getElementById('page')!, saved);
+  await new Application(planner, vendor, document.getElementById('page')!, saved).start();
   hideDeadCopyLine();
   reportHeight();
 }

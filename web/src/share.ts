@@ -63,7 +63,7 @@ export function csvOf(report: Report): string {
 
 /** The page itself as one file that opens anywhere: the single file saves itself, the hosted page fetches it. */
 export async function offlinePage(savedState: string, vendor: string): Promise<string | null> {
-  if (document.getElementById('core-wasm')) return `<!doctype html>\n${document.documentElement.outerHTML}`;
+  if (document.getElementById('engine')) return `<!doctype html>\n${document.documentElement.outerHTML}`;
   try {
     const response = await fetch('vramplan.html');
     if (!response.ok) return null;

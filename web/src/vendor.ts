@@ -34,6 +34,7 @@ export const sections = [
   'after',
   'accuracy',
   'changes',
+  'layouts',
   'hardware',
   'diagnose',
   'compare',

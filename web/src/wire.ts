@@ -153,9 +153,24 @@ export interface HardwareSuggestion {
   device: Estimate; // per GPU
   usable_bytes: number;
   headroom_bytes: number;
+  tokens_per_second: number | null; // of all GPUs; null: no estimate
   status: 'shipping' | 'eol' | 'announced';
   confidence: Confidence;
   systems: SystemOffer[]; // empty: no system of the catalogue offers this card
+}
+
+// From workstation to rack: what a step up buys.
+export interface LadderStep extends HardwareSuggestion {
+  role: 'smallest' | 'next_step' | 'fastest';
+  times_faster: number | null; // than the smallest
+}
+
+// The request with another layout, micro-batch and recomputation.
+export interface LayoutSuggestion {
+  request: PlanRequest;
+  device: Estimate;
+  verdict: Verdict;
+  tokens_per_second: number | null;
 }
 
 export interface ChangeSuggestion {
@@ -166,6 +181,8 @@ export interface ChangeSuggestion {
   to: string | number | boolean;
   device: Estimate;
   saved_bytes: number;
+  tokens_per_second: number | null; // after it; null: no estimate
+  times_as_fast: number | null; // as before
   verdict: Verdict;
 }
 
@@ -211,7 +228,8 @@ export interface Report {
   version: string;
   problems: Notice[]; // not empty: nothing but `version` and `problems` is present
   warnings?: Notice[];
-  request?: PlanRequest; // as understood, every default filled in
+  request?: PlanRequest; // as understood, every default filled in, with its layout
+  layout_chosen?: boolean; // the layout is the planner's choice: the request named none
   model?: {
     id: string;
     label: string;
@@ -236,12 +254,14 @@ export interface Report {
   timeline?: TimelineEvent[];
   host_memory?: { per_node_bytes: number; components?: { id: string; bytes: number }[] }; // offloaded or paged; components add up to it
   fit?: Fit | null; // null: no GPU chosen
+  layouts?: { tried: number; evaluated: number; best: LayoutSuggestion[] }; // the fastest that fit; none: no GPU chosen
   curves?: { limit_bytes: number; micro_batch: Curve; sequence_length: Curve }; // limit 0: no card is known
   fit_matrix?: FitMatrix;
   speed?: Speed | { refused: string } | null; // null: no GPU chosen; refused: i18n key `speed.refused.<reason>`
   // not_fitting: GPUs that are left out, and why (i18n key `reason.<reason>`)
   suggestions?: {
     systems: HardwareSuggestion[];
+    ladder: LadderStep[]; // at most three, the smallest first
     not_fitting?: { gpu: string; reason: string }[];
     changes: ChangeSuggestion[];
   };

@@ -78,6 +78,7 @@ enum class LabelShift : std::uint8_t {
 struct KeyRepeats {
   bool sdpa = false;
   bool flash_with_window = false;  // attention modules that know a sliding window
+  friend constexpr bool operator==(const KeyRepeats&, const KeyRepeats&) = default;
 };
 
 struct FrameworkSwitches {
@@ -165,6 +166,7 @@ struct FrameworkSwitches {
   bool keeps_logits = false;  // the caller holds what went into the loss to the end of backward
   // The caller gives up the logits before backward: a hole that what backward makes does not fit into.
   bool leaves_logits_hole = false;
+  friend constexpr bool operator==(const FrameworkSwitches&, const FrameworkSwitches&) = default;
 };
 
 // A checkpoint that is one autograd function runs the block again before any of its backward, and holds the block's

@@ -40,13 +40,15 @@ class Evaluator {
   // Valid until the next call. `cublas_workspace`: of the card (device.hpp); `stage`: of the pipeline.
   [[nodiscard]] const Step& step(const LayoutChoice& layout, BatchSize batch, Bytes cublas_workspace,
                                  std::int64_t stage = 0);
-  // Of the stage that needs the most.
-  [[nodiscard]] MemoryEstimate operator()(const LayoutChoice& layout, BatchSize batch, const Gpu* gpu);
+  // Of the stage that needs the most; or of the first that is expected to need more than `enough`.
+  [[nodiscard]] MemoryEstimate operator()(const LayoutChoice& layout, BatchSize batch, const Gpu* gpu,
+                                          Bytes enough = Bytes(kSaturated));
   [[nodiscard]] const TrainingChoice& training() const { return training_; }
 
  private:
   const ModelArchitecture* model_;
   TrainingChoice training_;
+  GraphSet graphs_;
   std::deque<std::pair<Form, Step>> steps_;  // of the forms met last
 };
 

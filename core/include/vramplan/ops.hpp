@@ -224,6 +224,7 @@ struct GradientPolicy {
   GradientLife life = GradientLife::step;
   // Temporaries of the update per bytes of gradient, as a ratio.
   Bytes temporaries{}, gradient{1};
+  friend constexpr bool operator==(const GradientPolicy&, const GradientPolicy&) = default;
 };
 
 [[nodiscard]] BlockProfile profile(const Graph& graph, const GradientPolicy& policy = {});
@@ -262,6 +263,7 @@ struct AdapterSettings {
   bool dora = false;
   ElementType type = ElementType::fp32;
   [[nodiscard]] constexpr bool on(Module m) const { return (targets >> static_cast<unsigned>(m) & 1U) != 0; }
+  friend constexpr bool operator==(const AdapterSettings&, const AdapterSettings&) = default;
 };
 
 // Everything that decides what a block keeps, besides the layer itself.
@@ -299,6 +301,7 @@ struct BlockContext {
   AttentionKernel attention = AttentionKernel::sdpa;
   AdapterSettings adapter;
   [[nodiscard]] bool recomputes(RecomputeModule m) const { return (recomputed >> static_cast<unsigned>(m) & 1U) != 0; }
+  friend constexpr bool operator==(const BlockContext&, const BlockContext&) = default;
 };
 
 // The widths of a layer (of no layer when `group` is null: those outside the blocks). Batch and length are left open.

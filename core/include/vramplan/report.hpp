@@ -62,7 +62,7 @@ struct LayerRow {
   Bytes kept;
 };
 
-using PatchValue = std::variant<std::int64_t, double, bool, std::string>;
+using PatchValue = std::variant<std::int64_t, double, bool, std::string, std::vector<std::string>>;
 struct Patch {
   std::string pointer;
   PatchValue value;
@@ -77,6 +77,7 @@ struct Change {
   Bytes saved;  // device.expected before less after
   Verdict verdict = Verdict::unknown;
   double tokens_per_second = 0;  // after; 0: no estimate
+  double times_as_fast = 0;      // as before; 0: no estimate
 };
 
 // How fast it runs, or why nobody can tell (speed.hpp).

@@ -90,6 +90,11 @@ struct Parallelism {
   return {};
 }
 
+// Whether a framework recomputes a part of each layer: torchtitan's policy names operations, Megatron modules.
+[[nodiscard]] constexpr bool recomputes_selectively(FrameworkId f) {
+  return f == FrameworkId::torchtitan || f == FrameworkId::megatron;
+}
+
 // Names, in order of the enumerators; used by the reader, the report and `catalogue()`.
 template <class Enum>
 struct EnumNames;  // specialised in enum_names.hpp

@@ -5,9 +5,12 @@
 // needs more than something that did not fit.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "vramplan/catalogue.hpp"
@@ -52,13 +55,31 @@ using TokensPerSecond = std::function<double(const LayoutChoice&, std::int64_t m
 // layout makes less.
 class LeastStates {
  public:
-  LeastStates(const ModelArchitecture& model, const TrainingChoice& training);
+  explicit LeastStates(const Step& alone);  // on one rank
   [[nodiscard]] Bytes at(const TrainingChoice& training, const LayoutChoice& layout) const;
 
  private:
   // Bytes of the whole model. Doubles: a bound need not be exact, and is taken a thousandth low.
   double weights_ = 0, gradients_ = 0, states_ = 0;
   double experts_ = 0;  // their share of the parameters
+};
+
+// Device memory of a run, for whatever layouts, batches and recomputation; each is worked out once. What is expected to
+// need more than `enough` may need more still: not all stages of its pipeline are looked at.
+class KnownNeeds {
+ public:
+  // `training` with its defaults resolved. The model must outlive it.
+  KnownNeeds(const ModelArchitecture& model, const TrainingChoice& training);
+  [[nodiscard]] Estimate operator()(const LayoutChoice& layout, std::int64_t micro_batch, Recompute recompute,
+                                    const Gpu& gpu, Bytes enough);
+  // One rank that holds everything. Valid until the next call.
+  [[nodiscard]] const Step& alone();
+
+ private:
+  using Key = std::array<std::int64_t, 16>;
+  std::vector<Evaluator> evaluators_;                // one for each kind of recomputation
+  std::size_t own_ = 0;                              // that of the training
+  std::map<Key, std::pair<Estimate, Bytes>> known_;  // and the `enough` they were looked for with
 };
 
 // The layouts of one run, on whatever GPUs: what a search has built serves the next.
@@ -73,8 +94,8 @@ class LayoutSearch {
  private:
   const ModelArchitecture* model_;
   PlanRequest request_;
-  std::vector<Evaluator> evaluators_;  // one for each kind of recomputation
-  LeastStates least_;
+  KnownNeeds needs_;
+  std::optional<LeastStates> least_;  // once several GPUs were asked for
 };
 
 // How many kinds of parallelism a layout has: of equal ones the simplest is first.

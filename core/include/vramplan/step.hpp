@@ -9,6 +9,7 @@
 #include "vramplan/component.hpp"
 #include "vramplan/enum_names.hpp"
 #include "vramplan/framework.hpp"
+#include "vramplan/graph_set.hpp"
 #include "vramplan/layout.hpp"
 #include "vramplan/model.hpp"
 #include "vramplan/ops.hpp"
@@ -106,10 +107,11 @@ struct Form {
 [[nodiscard]] Form form_of(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
                            BatchSize batch, std::int64_t stage);
 
-// A graph with its walk, and both for one batch and length.
+// A graph with its walk, for one batch and length.
 struct WalkedGraph {
-  Graph graph;
-  BlockProfile profile;
+  GraphSet::Built built;
+  [[nodiscard]] const Graph& graph() const { return built->graph; }
+  [[nodiscard]] const BlockProfile& profile() const { return built->profile; }
   SymbolTable symbols{};
   Bytes input{}, saved{}, pinned{}, cached{}, entering{}, left_in_cache{};
   Peak forward_without_grad{}, forward_with_grad{}, backward{};
@@ -130,6 +132,8 @@ struct LayerStack {
 class Step {
  public:
   explicit Step(const Run& run);
+  // Graphs that others have are shared with them.
+  Step(const Run& run, GraphSet& graphs);
   // The same run in another size: the graphs stay, so the new size must have the same form.
   void resize(const LayoutChoice& layout, BatchSize batch, Bytes cublas_workspace);
 

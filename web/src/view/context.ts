@@ -20,6 +20,8 @@ export interface Actions {
   drop(index: number): void;
   open(index: number): void;
   diagnose(text: string): void;
+  stop(): void; // what is being worked out
+  resume(): void;
 }
 
 /** A plan that was kept to be compared with. */
@@ -35,6 +37,9 @@ export interface Context {
   state: State;
   report: Report; // the last good answer
   problems: Notice[]; // of the current input; not empty: `report` belongs to an earlier one
+  waiting: 'answer' | 'rest' | null; // what is not there yet
+  progress: 'quiet' | 'working' | 'stopped'; // quiet: done, or not for longer than a visitor overlooks
+  isFresh: (part: keyof Report) => boolean; // whether that part of the report belongs to the newest answer
   unread: string[]; // what of the link could not be used
   plans: KeptPlan[];
   canUndo: boolean;

@@ -11,6 +11,7 @@ import { curves } from './curves';
 import { diagnose } from './diagnose';
 import { fitMatrix } from './fit-matrix';
 import { launch } from './launch';
+import { layoutSuggestions } from './layouts';
 import { memoryBar } from './memory-bar';
 import { threeNumbers } from './numbers';
 import { afterTraining, growth } from './outlook';
@@ -20,6 +21,7 @@ import { changeSuggestions, hardwareSuggestions } from './suggestions';
 import { steps } from './steps';
 import { timeline } from './timeline';
 import { linkTo } from '../share';
+import type { Report } from '../wire';
 import { verdictBar, verdictCard, verdictText, verdictTitle } from './verdict';
 
 interface Entry<T> {
@@ -98,13 +100,31 @@ function undoNotice({ words, actions, canUndo }: Context): TemplateResult | type
   </p>`;
 }
 
+/** Work that takes its time, with a way to end it. */
+function progressLine({ words, waiting, progress, actions }: Context): TemplateResult | typeof nothing {
+  if (progress === 'quiet' || waiting === null) return nothing;
+  const working = progress === 'working';
+  return html`<p class="progress" role="status">
+    ${working ? html`<span class="progress-mark" aria-hidden="true"></span>` : nothing}
+    ${words.t(`progress.${progress}.${waiting}`)}
+    <button type="button" class="link" @click=${working ? actions.stop : actions.resume}>
+      ${words.t(working ? 'progress.stop' : 'progress.resume')}
+    </button>
+  </p>`;
+}
+
+/** Whether the answer shown belongs to an earlier input, and the visitor has to know. */
+const isStale = ({ problems, waiting, progress }: Context): boolean =>
+  problems.length > 0 || (waiting === 'answer' && progress !== 'quiet');
+
 function answer(context: Context): TemplateResult {
   const { words, problems, state, actions } = context;
+  const stale = isStale(context);
   return html`<section class="answer" id="answer" aria-labelledby="answer-title" tabindex="-1">
-    ${unreadNotice(context)}${problemSummary(context)}${undoNotice(context)}
-    <div class="answer-body ${problems.length > 0 ? 'stale' : ''}">
-      ${problems.length > 0 ? html`<p class="stale-label">${words.t('answer.stale')}</p>` : nothing}
-      ${verdictCard(context)} ${threeNumbers(context)} ${memoryBar(context)}
+    ${unreadNotice(context)}${problemSummary(context)}${undoNotice(context)}${progressLine(context)}
+    <div class="answer-body ${stale ? 'stale' : ''}">
+      ${stale ? html`<p class="stale-label">${words.t('answer.stale')}</p>` : nothing} ${verdictCard(context)}
+      ${threeNumbers(context)} ${memoryBar(context)}
     </div>
     <div class="answer-tools">
       ${switcher(words.t('units'), unitEntries, state.unit, (unit) => actions.change({ unit }))}
@@ -126,20 +146,23 @@ function answer(context: Context): TemplateResult {
   </section>`;
 }
 
-/** The parts below the answer, in order; a vendor may leave some out. */
-const parts: readonly [section: string, view: (context: Context) => TemplateResult | typeof nothing][] = [
+type View = (context: Context) => TemplateResult | typeof nothing;
+
+/** The parts below the answer, in order, with what of the report they show; a vendor may leave some out. */
+const parts: readonly [section: string, view: View, shows?: keyof Report][] = [
   ['compare', compare],
   ['table', componentsPanel],
-  ['changes', changeSuggestions],
-  ['curves', curves],
+  ['changes', changeSuggestions, 'suggestions'],
+  ['curves', curves, 'curves'],
   ['timeline', timeline],
   ['speed', speedSection],
-  ['hardware', hardwareSuggestions],
-  ['growth', growth],
-  ['matrix', fitMatrix],
-  ['launch', launch],
-  ['after', afterTraining],
-  ['accuracy', accuracy],
+  ['layouts', layoutSuggestions, 'layouts'],
+  ['hardware', hardwareSuggestions, 'suggestions'],
+  ['growth', growth, 'growth'],
+  ['matrix', fitMatrix, 'fit_matrix'],
+  ['launch', launch, 'launch'],
+  ['after', afterTraining, 'after_training'],
+  ['accuracy', accuracy, 'accuracy'],
   ['diagnose', diagnose],
 ];
 
@@ -152,12 +175,17 @@ function componentsPanel(context: Context): TemplateResult {
   </section>`;
 }
 
+/** A part that is not there yet is empty at first, and later the one of the input before. */
+function partOf(context: Context, view: View, shows: keyof Report | undefined) {
+  if (shows && context.report[shows] === undefined) return nothing;
+  const stale = isStale(context) || (shows !== undefined && !context.isFresh(shows));
+  return html`<div class="part ${stale ? 'stale' : ''}">${view(context)}</div>`;
+}
+
 /** What the answer rests on; drawn after it, so that typing never waits for it. */
 export function grounds(context: Context): TemplateResult {
   const shown = parts.filter(([section]) => !context.vendor.hidden.includes(section));
-  return html`<div class="grounds-body ${context.problems.length > 0 ? 'stale' : ''}">
-    ${shown.map(([, view]) => view(context))}
-  </div>`;
+  return html`<div class="grounds-body">${shown.map(([, view, shows]) => partOf(context, view, shows))}</div>`;
 }
 
 export interface Shared {

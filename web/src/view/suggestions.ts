@@ -5,6 +5,7 @@ import { keyOf } from '../form';
 import type { ChangeSuggestion, HardwareSuggestion, SystemGroup, SystemOffer } from '../wire';
 import type { Context } from './context';
 import { checkbox } from './field';
+import { ladder } from './ladder';
 import { verdictIcon } from './verdict';
 import { gpuName, valueName } from './words';
 
@@ -53,7 +54,7 @@ function filters(context: Context): TemplateResult {
 }
 const unfolded = new Set<SystemGroup>();
 
-function systemName({ catalogue, words }: Context, { id, systems_needed: needed }: SystemOffer): string {
+export function systemName({ catalogue, words }: Context, { id, systems_needed: needed }: SystemOffer): string {
   const system = catalogue.systems.find((entry) => entry.id === id);
   const name = system ? `${system.vendor} ${system.name}` : id;
   return needed > 1 ? words.t('system.several', { count: needed, name }) : name;
@@ -159,7 +160,7 @@ export function hardwareSuggestions(context: Context): TemplateResult {
   return html`<section class="panel" id="hardware" aria-labelledby="hardware-title" tabindex="-1">
     <h2 id="hardware-title">${words.t('hardware.title')}</h2>
     <p>${words.t(all.length > 0 ? 'hardware.text' : 'hardware.none')}</p>
-    ${all.length > 0 ? filters(context) : nothing}
+    ${ladder(context)} ${all.length > 0 ? filters(context) : nothing}
     <p role="status" class="note">${words.t('filter.found', { count: systems.length })}</p>
     <div class="offer-groups">${groups.map((group) => offerGroup(context, group, systems))}</div>
     ${leftOut(context)}
@@ -169,6 +170,15 @@ export function hardwareSuggestions(context: Context): TemplateResult {
 function fromTo(context: Context, { pointer, from, to }: ChangeSuggestion): string {
   const name = (value: string | number | boolean) => valueName(context, pointer, value);
   return context.words.t('change.from_to', { from: name(from), to: name(to) });
+}
+
+function speedAfter({ words, format }: Context, change: ChangeSuggestion): string {
+  if (change.tokens_per_second === null || change.times_as_fast === null) return '';
+  const figures = {
+    rate: format.significant(change.tokens_per_second),
+    times: format.significant(change.times_as_fast),
+  };
+  return words.t('change.speed', figures);
 }
 
 export function changeItem(context: Context, change: ChangeSuggestion): TemplateResult {
@@ -184,7 +194,7 @@ export function changeItem(context: Context, change: ChangeSuggestion): Template
     </div>
     ${words.has(told) ? html`<p>${words.t(told)}</p>` : nothing}
     <p class="offer-figures">
-      ${words.t('change.saves', { saved, need: format.bytes(change.device.expected) })}
+      ${words.t('change.saves', { saved, need: format.bytes(change.device.expected) })} ${speedAfter(context, change)}
       <strong>${words.t(`verdict.${change.verdict}`)}</strong>
     </p>
     <button
