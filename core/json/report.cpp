@@ -367,6 +367,7 @@ OrderedJson layout(const LayoutChoice& l) {
           {"zero", l.zero},
           {"tp", l.tp},
           {"sp", l.sp},
+          {"loss_parallel", l.loss_parallel},
           {"pp", l.pp},
           {"vpp", l.vpp},
           {"cp", l.cp},

@@ -340,6 +340,7 @@ LayoutChoice read_layout(const Json& value, const std::string& pointer, Problems
   reader.integer("zero", layout.zero, kZeroStage);
   reader.integer("tp", layout.tp, limits::kGpuCount);
   reader.boolean("sp", layout.sp);
+  reader.boolean("loss_parallel", layout.loss_parallel);
   reader.integer("pp", layout.pp, limits::kGpuCount);
   reader.integer("vpp", layout.vpp, limits::kGpuCount);
   reader.integer("cp", layout.cp, limits::kGpuCount);

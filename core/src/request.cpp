@@ -45,7 +45,9 @@ Choice base_weights(const TrainingChoice& t) {
     choice.supported = false;
   }
   // Its fused functions dequantize NF4; other formats go through other code.
-  if (t.framework == FrameworkId::megatron) choice.supported = !t.base_weights || t.base_weights == bf16;
+  if (t.framework == FrameworkId::megatron) {
+    choice.supported = !t.base_weights || t.base_weights == (t.precision == Precision::fp16_amp ? fp16 : bf16);
+  }
   const bool other_format =
       t.base_weights == fp32 || t.base_weights == int8 || t.base_weights == fp4 || t.base_weights == int4_gptq;
   if (t.framework == FrameworkId::unsloth && other_format) choice.supported = false;
@@ -73,9 +75,9 @@ Choice method(const TrainingChoice& t) {
 Choice kernels(const TrainingChoice& t) {
   switch (t.framework) {
     case FrameworkId::transformers:
+    case FrameworkId::megatron:
     case FrameworkId::deepspeed: return one_of("/training/kernels", t.kernels, {Kernels::eager, Kernels::fused});
     case FrameworkId::liger:
-    case FrameworkId::megatron:
     case FrameworkId::unsloth: return one_of("/training/kernels", t.kernels, {Kernels::fused});
     default: return one_of("/training/kernels", t.kernels, {Kernels::eager});
   }
@@ -105,12 +107,11 @@ Choice fp32_gradients(const TrainingChoice& t) {
           !given || t.framework == FrameworkId::megatron};
 }
 
-// TransformerEngine runs cuDNN's kernel or FlashAttention, which keep the same.
+// TransformerEngine runs cuDNN's kernel or FlashAttention, which keep the same; or its unfused one, which knows no
+// context parallelism (attention/dot_product_attention/utils.py, get_attention_backend).
 Choice attention(const TrainingChoice& t) {
   using enum AttentionKernel;
-  constexpr std::string_view pointer = "/training/attention";
-  if (t.framework == FrameworkId::megatron) return one_of(pointer, t.attention, {sdpa, flash});
-  return one_of(pointer, t.attention, {eager, sdpa, flash});
+  return one_of("/training/attention", t.attention, {eager, sdpa, flash});
 }
 
 Choice cross_entropy(const TrainingChoice& t) {
@@ -240,7 +241,7 @@ Choice recompute(const TrainingChoice& t) {
 Choice precision(const TrainingChoice& t) {
   using enum Precision;
   constexpr std::string_view pointer = "/training/precision";
-  if (t.framework == FrameworkId::megatron) return one_of(pointer, t.precision, {bf16_amp, fp8});
+  if (t.framework == FrameworkId::megatron) return one_of(pointer, t.precision, {bf16_amp, fp16_amp, fp8});
   if (t.framework == FrameworkId::torchtitan && t.compile)
     return one_of(pointer, t.precision, {fp32, bf16_amp, bf16, fp8});
   return one_of(pointer, t.precision, {fp32, bf16_amp, bf16, fp16_amp});
@@ -282,9 +283,12 @@ std::vector<Choice> layout_choices(FrameworkId framework, const LayoutChoice& la
   };
   Choice sp = only_off("/layout/sp", layout.sp);
   sp.supported = sp.supported || has.tensor;
+  const Choice loss{"/layout/loss_parallel", std::string(layout.loss_parallel ? "true" : "false"),
+                    layout.loss_parallel || has.tensor};
   return {
       ranks("/layout/tp", layout.tp, has.tensor),
       sp,
+      loss,
       ranks("/layout/pp", layout.pp, has.pipeline),
       ranks("/layout/vpp", layout.vpp, has.pipeline),
       ranks("/layout/cp", layout.cp, has.context),
@@ -333,6 +337,20 @@ void check_inconsistent(bool wrong, std::string pointer, std::string field, std:
   if (!wrong) return;
   problems.push_back(
       {ProblemCode::inconsistent, std::move(pointer), {{"field", std::move(field)}, {"other", std::move(other)}}});
+}
+
+// Megatron's fused loss and chunked ones are written for the rank's own part of the vocabulary; TransformerEngine's
+// unfused attention for whole sequences.
+void check_shared_kernels(const PlanRequest& request, Problems& problems) {
+  if (!request.layout) return;
+  const LayoutChoice& l = *request.layout;
+  const TrainingChoice& t = request.training;
+  const bool parts = t.cross_entropy == CrossEntropy::chunked ||
+                     (t.framework == FrameworkId::megatron && t.cross_entropy == CrossEntropy::fused);
+  check_inconsistent(!l.loss_parallel && parts, "/layout/loss_parallel", "layout.loss_parallel", "cross_entropy",
+                     problems);
+  check_inconsistent(l.cp > 1 && t.framework == FrameworkId::megatron && t.attention == AttentionKernel::eager,
+                     "/training/attention", "attention", "layout.cp", problems);
 }
 
 // A step is a whole number of micro-batches on every data-parallel rank.
@@ -650,6 +668,7 @@ Problems check_request(const PlanRequest& request) {
   check_fsdp(request, problems);
   check_offload(request, problems);
   check_ranks(request, problems);
+  check_shared_kernels(request, problems);
   check_global_batch(request, problems);
   check_reference(request.training, problems);
   check_value_model(request.training, problems);
@@ -684,7 +703,10 @@ PlanRequest resolve_defaults(PlanRequest request) {
   if (!t.optimizer.states) t.optimizer.states = default_states(t, *t.base_weights);
   if (!t.lora.dropout) t.lora.dropout = default_dropout(t.framework);
   if (!t.cross_entropy) t.cross_entropy = is_fused(t) ? CrossEntropy::fused : CrossEntropy::full_logits;
-  if (t.framework == FrameworkId::megatron && !t.fp32_gradients) t.fp32_gradients = true;
+  // arguments.py: BF16 turns accumulate_allreduce_grads_in_fp32 on, FP16 does not.
+  if (t.framework == FrameworkId::megatron && !t.fp32_gradients) {
+    t.fp32_gradients = t.precision != Precision::fp16_amp;
+  }
   // transformer_config.py: recompute_modules defaults to core_attn.
   if (t.framework == FrameworkId::megatron && t.recompute == Recompute::selective && t.recompute_modules.empty()) {
     t.recompute_modules = {RecomputeModule::core_attn};

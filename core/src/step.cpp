@@ -76,6 +76,7 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.tensor_ranks = run.layout.tp;
   c.sequence_ranks = run.layout.cp;
   c.sequence_parallel = run.layout.sp;
+  c.gathers_logits = !run.layout.loss_parallel;
   c.expert_tensor_ranks = expert_tensor_ranks(run.layout);
   c.expert_imbalance = per_thousand(run.training.moe.imbalance);
   c.expert_capacity = per_thousand(run.training.moe.capacity_factor.value_or(0));
@@ -465,6 +466,7 @@ Form form_of(const ModelArchitecture& model, const TrainingChoice& training, con
   form.tp = layout.tp, form.pp = layout.pp, form.vpp = layout.vpp, form.cp = layout.cp;
   form.ep = layout.ep, form.etp = expert_tensor_ranks(layout), form.sp = layout.sp, form.stage = stage;
   form.cp_exchange = layout.cp_exchange;
+  form.loss_parallel = layout.loss_parallel;
   for (const LayerGroup& group : model.groups) {
     for (const Mixer& mixer : group.mixers) {
       const auto* attention = std::get_if<Attention>(&mixer);

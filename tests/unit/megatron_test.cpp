@@ -72,6 +72,45 @@ TEST_CASE("without sequence parallelism every rank keeps the whole streams") {
   CHECK(c.kept() == kTokens * (2 * 4 * kH + 2 * 4 + (2 * (2 * kQ + 2 * kKv + 3 * kF) + 4 * kHeads) / 2));
 }
 
+TEST_CASE("without fused kernels norms raise their input, and activation and gate are operations of their own") {
+  Case c;
+  c.training.kernels = Kernels::eager;
+  // A norm keeps its input in FP32 and what it divided it to, the matrix behind it the scaled one; the MLP keeps gate,
+  // up, the activated gate and the product.
+  const std::int64_t norms = 2 * ((4 + 2 + 2) * kH + 4);
+  const std::int64_t attention = 2 * (2 * kQ + 2 * kKv) + 4 * kHeads;
+  CHECK(c.kept() == kTokens * (norms + attention + 2 * 4 * kF));
+  // Under tensor parallelism with shared tokens a rank's part of both.
+  CHECK(c.tensor(2).kept() == kTokens * (norms + attention + 2 * 4 * kF) / 2);
+}
+
+TEST_CASE("unfused attention keeps queries, keys and values for every head, its answer, and the probabilities") {
+  Case c;
+  c.training.attention = AttentionKernel::eager;
+  const std::int64_t rest = 2 * (4 * kH + 3 * kF) + 2 * 4;
+  const std::int64_t probabilities = 2 * kHeads * kTokens;
+  CHECK(c.kept() == kTokens * (rest + 2 * 4 * kQ + probabilities));
+  // Computed again: what goes in, and the answer that the projection behind it keeps.
+  c.training.recompute = Recompute::selective;
+  CHECK(c.kept() == kTokens * (rest + 2 * (2 * kQ + 2 * kKv)));
+}
+
+TEST_CASE("a masked copy of the scores and its gradient come with a softmax that is not fused") {
+  Case c;
+  c.training.attention = AttentionKernel::eager;
+  c.training.recompute = Recompute::full;
+  const auto highest = [&](Kernels kernels) {
+    c.training.kernels = kernels;
+    return c.step().live({EventKind::backward_block, 40}).value;
+  };
+  // At the softmax: its result, the gradient of the probabilities and that of the masked scores; fused, the last one is
+  // written over the second. Norms and MLP keep more as well, as above.
+  const std::int64_t scores = 2 * kHeads * kTokens * kTokens;
+  const std::int64_t kept = kTokens * (2 * (8 * kH + 4) + 2 * 4 * kF - (2 * 4 * kH + 2 * 4 + 2 * 3 * kF));
+  CHECK(highest(Kernels::eager) - highest(Kernels::fused) >= scores);
+  CHECK(highest(Kernels::eager) - highest(Kernels::fused) <= 2 * scores + kept);
+}
+
 TEST_CASE("ranks of context parallelism that exchange heads keep attention's own answer beside the one that goes on") {
   Case ring;
   ring.layout.cp = 4;
@@ -147,6 +186,33 @@ TEST_CASE("Megatron's own loss keeps FP32 probabilities and makes a 16-bit gradi
   CHECK(own - fused == 4 * row + 2 * row + 4 - 2 * row - 2 * kH * kTokens);
 }
 
+TEST_CASE("ranks that do not share the loss have all logits, and PyTorch's loss on them") {
+  Case c;
+  c.tensor(2);
+  c.training.cross_entropy = CrossEntropy::full_logits;
+  const std::int64_t shared = c.step().live({EventKind::backward_head}).value;
+  c.layout.loss_parallel = false;
+  const std::int64_t whole = c.step().live({EventKind::backward_head}).value;
+  const std::int64_t all = kV * kTokens;  // 128,256 is a multiple of 2 x 128
+  // Of all: logits in 16 bits, log-softmax, its gradient, and that of the FP32 logits. Of the rank's half: the FP32
+  // probabilities, their 16-bit gradient, and the loss's own, one number.
+  CHECK(whole - shared == (2 + 4 + 4 + 4) * all - (4 + 2) * all / 2 - 4);
+}
+
+TEST_CASE("FP16 adds gradients up in their own type unless told otherwise, BF16 in FP32") {
+  Case c;
+  c.tensor(2);
+  const auto gradients = [&] { return support::held(c.step(), Component::gradients, EventKind::steady); };
+  const std::int64_t bf16 = gradients();
+  c.training.precision = Precision::fp16_amp;
+  CHECK(2 * gradients() == bf16);
+  c.training.fp32_gradients = true;
+  CHECK(gradients() == bf16);
+  const Step step = c.step();
+  CHECK(step.run().types.weights == ElementType::fp16);
+  CHECK(step.run().types.compute == ElementType::fp16);
+}
+
 TEST_CASE("optimizer states are shared over data and context parallelism, those of experts over their own ranks") {
   Case c;
   c.model = "mistralai/Mixtral-8x7B-v0.1";
@@ -210,7 +276,8 @@ TEST_CASE(
   const auto held = [](const Step& step, Component component) {
     return support::held(step, component, EventKind::steady);
   };
-  const std::int64_t matrices = 80 * ((kH * (kQ + 2 * kKv) + kQ * kH + 3 * kH * kF) / 2) + kV / 2 * kH;
+  // Of the blocks: the head is no module of TransformerEngine (megatron/core/models/gpt/gpt_model.py, output_layer).
+  const std::int64_t matrices = 80 * ((kH * (kQ + 2 * kKv) + kQ * kH + 3 * kH * kF) / 2);
   CHECK(held(copies, Component::weights) - held(sixteen, Component::weights) == 2 * matrices);
   c.training.fp8_parameters = true;
   c.training.fp32_gradients = false;

@@ -396,8 +396,30 @@ TEST_CASE("recompute by module, tokens of experts and the exchange of context pa
   CHECK(megatron({{"precision", "fp8"}, {"fp8_parameters", true}, {"fp32_gradients", false}}).empty());
   CHECK(megatron({{"fp8_parameters", true}}) == Lines{"inconsistent /training/fp8_parameters"});
   CHECK(problems_of(with("/training", {{"fp32_gradients", true}})) == Lines{"not_supported /training/fp32_gradients"});
+  CHECK(megatron({{"attention", "eager"}, {"kernels", "eager"}, {"precision", "fp16_amp"}}).empty());
+  CHECK(megatron({{"precision", "fp16_amp"}, {"base_weights", "bf16"}}) ==
+        Lines{"not_supported /training/base_weights"});
   CHECK(problems_of(with("/layout/cp_exchange", "ring")).empty());
   CHECK(problems_of(with("/layout/cp_exchange", "bus")) == Lines{"unknown_value /layout/cp_exchange"});
+}
+
+TEST_CASE("ranks may each compute the whole loss, where tensor parallelism and the loss allow it") {
+  const auto problems_with = [](Json training, Json layout) {
+    Json request = sound();
+    training.update({{"method", "full"}, {"sequence_length", 2048}});
+    request["training"] = training;
+    request["layout"] = layout;
+    request["hardware"]["count"] = 8;
+    return problems_of(request);
+  };
+  const Json whole = {{"dp", 4}, {"zero", 1}, {"tp", 2}, {"loss_parallel", false}};
+  CHECK(problems_with({{"framework", "megatron"}}, whole).empty());
+  CHECK(problems_with({{"framework", "megatron"}, {"cross_entropy", "fused"}}, whole) ==
+        Lines{"inconsistent /layout/loss_parallel"});
+  CHECK(problems_with({{"framework", "transformers"}}, {{"dp", 8}, {"zero", 3}, {"loss_parallel", false}}) ==
+        Lines{"not_supported /layout/loss_parallel"});
+  CHECK(problems_with({{"framework", "megatron"}, {"attention", "eager"}}, {{"dp", 4}, {"zero", 1}, {"cp", 2}}) ==
+        Lines{"inconsistent /training/attention"});
 }
 
 TEST_CASE("the contract's values that are not modelled are known and refused by name") {

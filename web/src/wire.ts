@@ -68,6 +68,7 @@ export interface PlanRequest {
     zero?: number;
     tp?: number;
     sp?: boolean;
+    loss_parallel?: boolean;
     pp?: number;
     vpp?: number;
     cp?: number;

@@ -274,6 +274,7 @@ struct BlockContext {
   Dim tensor_ranks = 1;            // that share the matrices (the model is the part of one)
   Dim sequence_ranks = 1;          // that share a sequence (context parallelism)
   bool sequence_parallel = false;  // tensor_ranks share the tokens too, between the matrices
+  bool gathers_logits = false;     // each of tensor_ranks has all logits; else they share the loss
   Dim expert_tensor_ranks = 1;     // that cut each expert
   Dim expert_imbalance = 1000;     // per thousand: rows of the busiest rank's experts, of the average
   Dim expert_capacity = 0;         // per thousand: rows that an expert takes, of its fair share; 0: all that come

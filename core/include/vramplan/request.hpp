@@ -261,6 +261,8 @@ struct LayoutChoice {
   std::int64_t dp = 1, zero = 0, tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1;
   std::optional<std::int64_t> etp;  // ranks that cut each expert; absent: tp, and 1 where experts are dealt out
   bool sp = false;
+  // Ranks that share the vocabulary share the loss; else each gathers all logits, and computes it whole.
+  bool loss_parallel = true;
   std::optional<std::int64_t> shard;  // ranks that share weights and states; absent: all that see other data (dp x cp)
   // How fully sharded data parallelism runs; absent: as the framework does (sharding.hpp).
   std::optional<std::int64_t> fsdp;            // 1: FullyShardedDataParallel, 2: fully_shard

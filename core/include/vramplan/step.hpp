@@ -99,7 +99,7 @@ struct Form {
   bool uses_up_gradients = false;  // the optimizer does, in backward
   Dim filled_windows = 0;          // attention windows that the sequence fills
   std::int64_t tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1, etp = 1;
-  bool sp = false;
+  bool sp = false, loss_parallel = true;
   std::optional<ContextExchange> cp_exchange{};
   std::int64_t stage = 0;
   friend constexpr bool operator==(const Form&, const Form&) = default;

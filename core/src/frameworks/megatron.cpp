@@ -11,9 +11,10 @@ FrameworkSwitches megatron_switches(const TrainingChoice& t) {
   s.megatron_modules = true;
   s.fp8 = t.precision == Precision::fp8;
   s.vocabulary_multiple = kVocabularyMultiple;
-  s.norm = NormKernel::fused;
+  const bool fused = t.kernels != Kernels::eager;
+  s.norm = fused ? NormKernel::fused : NormKernel::composite;
   s.rotary = RotaryKernel::fused_forward;
-  s.gated_mlp = GatedMlpKernel::fused;
+  s.gated_mlp = fused ? GatedMlpKernel::fused : GatedMlpKernel::composite;
   s.recurrence = RecurrenceKernel::fused;
   s.loss = t.cross_entropy == CrossEntropy::fused ? LossKind::fused_kernel : LossKind::vocab_parallel;
   s.logits_upcast = false;

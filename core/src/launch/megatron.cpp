@@ -74,6 +74,7 @@ LaunchOmission lacks(const Run& run) {
   needs.that(!t.offload.activations, "/training/offload/activations");
   needs.that(!t.offload.optimizer, "/training/offload/optimizer");
   needs.that(t.attention != AttentionKernel::flex, "/training/attention");
+  needs.that(t.kernels == Kernels::fused, "/training/kernels");
   needs.that(l.zero <= 1, "/layout/zero");
   return {LaunchId::megatron, LaunchReason::not_expressible, needs.pointer()};
 }

@@ -39,12 +39,15 @@ TensorId shared_loss(Graph& g, TensorId logits) {
   return g.apply({log_softmax}, loss_size(), kLogits, {.saves = {log_softmax}, .backward = {kLogits, {size.times(2)}}});
 }
 
-// log_softmax keeps its result for itself and for the negative log-likelihood.
+}  // namespace
+
 TensorId log_softmax_loss(Graph& g, TensorId logits) {
   const TensorId log_softmax = g.apply({logits}, g.at(logits).size, kLogits);
   g.save(log_softmax);
   return g.apply({log_softmax}, loss_size(), kLogits, {.saves = {log_softmax}});
 }
+
+namespace {
 
 // Logits as the loss function receives them: raised to FP32 and, where the framework shifts them, without the last
 // position. `held` are the names that Python keeps until the loss is there.
@@ -54,7 +57,7 @@ struct LossInput {
 };
 
 LossInput loss_input(Graph& g, const BlockContext& c, TensorId hidden) {
-  const TensorId logits = soft_capped(g, c, linear(g, c, hidden, head_weight(c)));
+  const TensorId logits = gather_logits(g, c, soft_capped(g, c, linear(g, c, hidden, head_weight(c))));
   const TensorId raised = c.framework.logits_upcast ? cast(g, logits, ElementType::fp32, kLogits) : logits;
   const TensorId shifted = c.framework.shift == LabelShift::labels ? raised : copy(g, raised);
   const bool gives_up = c.framework.shift == LabelShift::last_logits && logits != raised;
@@ -71,9 +74,11 @@ TensorId upcast_loss(Graph& g, const BlockContext& c, TensorId logits) {
 
 // torch's cross_entropy over all logits (transformers/loss/loss_utils.py, ForCausalLMLoss).
 TensorId full_loss(Graph& g, const BlockContext& c, TensorId hidden) {
-  if (c.framework.compiled_loss) return upcast_loss(g, c, soft_capped(g, c, linear(g, c, hidden, head_weight(c))));
+  if (c.framework.compiled_loss) {
+    return upcast_loss(g, c, gather_logits(g, c, soft_capped(g, c, linear(g, c, hidden, head_weight(c)))));
+  }
   const LossInput in = loss_input(g, c, hidden);
-  const bool shared = c.framework.composite_loss_parallel && c.tensor_ranks > 1;
+  const bool shared = c.framework.composite_loss_parallel && c.tensor_ranks > 1 && !c.gathers_logits;
   const TensorId loss = shared ? shared_loss(g, in.logits) : log_softmax_loss(g, in.logits);
   g.hold({in.held[0], in.held[1], in.held[2]});
   if (c.framework.keeps_logits) g.keep(in.held[1]);

@@ -7,8 +7,9 @@ namespace {
 
 constexpr Component kNorm = Component::activations_norm;
 
-Size row_statistic(Symbol rows, std::int32_t count) {
-  return Size{{Symbol::b, Symbol::s, rows, Symbol::one}, count, ElementType::fp32};
+Size row_statistic(const Graph& g, TensorId x, Symbol rows, std::int32_t count) {
+  const auto& of = g.at(x).size.symbols;
+  return Size{{of[0], of[1], rows, Symbol::one}, count, ElementType::fp32};
 }
 
 bool trains_norms(const BlockContext& c) { return c.trains_norms; }
@@ -41,7 +42,7 @@ TensorId composite_rms(Graph& g, const BlockContext& c, TensorId x, Width width,
   const Norm& shape = c.model->norm;
   const ElementType entered = g.at(x).size.type;
   const TensorId x32 = cast(g, x, ElementType::fp32, kNorm);
-  const TensorId row = g.tensor(row_statistic(rows, 1), kNorm, g.at(x).requires_grad);
+  const TensorId row = g.tensor(row_statistic(g, x, rows, 1), kNorm, g.at(x).requires_grad);
   const Size wide = g.at(x32).size;
   g.run({x32}, {row}, {.saves = {x32}, .forward = {Component::working_memory, {wide}}});
   g.save(row);
@@ -66,10 +67,10 @@ TensorId norm(Graph& g, const BlockContext& c, TensorId x, Width width, Symbol r
   const Norm& shape = c.model->norm;
   if (shape.type == NormType::layer) {  // autocast runs layer_norm in FP32
     const TensorId in = c.framework.autocast ? cast(g, x, ElementType::fp32, kNorm) : x;
-    return fused(g, c, in, width, row_statistic(rows, 2));
+    return fused(g, c, in, width, row_statistic(g, x, rows, 2));
   }
   if (c.framework.norm == NormKernel::fused)
-    return fused(g, c, x, width, row_statistic(rows, 1), writes_over_gradient(c));
+    return fused(g, c, x, width, row_statistic(g, x, rows, 1), writes_over_gradient(c));
   return composite_rms(g, c, x, width, rows);
 }
 

@@ -17,4 +17,12 @@ TensorId leave_matrices(Graph& g, const BlockContext& c, TensorId x) {
   return scattered;
 }
 
+// Parts of the vocabulary arrive rank after rank, and are joined token by token (torchtitan's disable_loss_parallel;
+// Aleph-Alpha/scaling, core/nn/linear/utils.py, all_concat).
+TensorId gather_logits(Graph& g, const BlockContext& c, TensorId logits) {
+  if (!c.gathers_logits || c.tensor_ranks == 1) return logits;
+  const Size all = g.at(logits).size.times(static_cast<std::int32_t>(c.tensor_ranks));
+  return g.apply({logits}, all, Component::logits, {.forward = {Component::logits, {all}}});
+}
+
 }  // namespace vramplan::ops

@@ -213,7 +213,7 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
     if (parameters_per_copy(g) <= n.persistent_size) n.persistent += parameters_of(g);
     count_fetch(n, g, experts);
     const std::int64_t tensors = saturating_multiply(g.copies, g.layers);
-    if (is_matrix(g)) n.matrices += parameters_of(g);
+    if (is_matrix(g) && g.kind != ParameterKind::head) n.matrices += parameters_of(g);
     if (quantized) count_quantizer(n, g, tensors);
     if (!outside && adapts(g, targets)) {
       const bool doubled = merges && shares_factors(g, groups);

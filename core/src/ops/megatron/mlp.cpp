@@ -12,7 +12,7 @@ TensorId dense_mlp(Graph& g, const BlockContext& c, TensorId stream, const Dense
                                      .out = {Symbol::f, mlp.gated ? 2 : 1},
                                      .bias = mlp.bias,
                                      .component = kMlp});
-  const TensorId inner = activation(g, wide, token_size({Symbol::f}, g.at(wide).size.type), kMlp, kNoTensor);
+  const TensorId inner = activation(g, c, wide, token_size({Symbol::f}, g.at(wide).size.type), kMlp, kNoTensor);
   g.hold({wide});
   const TensorId out =
       row_linear(g, c, inner,

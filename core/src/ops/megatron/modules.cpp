@@ -5,6 +5,9 @@ namespace {
 
 constexpr Component kNorm = Component::activations_norm;
 
+// Norm, activation with gate, and softmax are single kernels, or operations of PyTorch.
+bool is_fused(const BlockContext& c) { return c.framework.norm == NormKernel::fused; }
+
 Size row_statistic(const BlockContext& c, Size x, Symbol rows) {
   // mean and deviation, or the deviation alone
   const std::int32_t count = c.model->norm.type == NormType::layer ? 2 : 1;
@@ -41,6 +44,7 @@ void add_quantized_gradient(const BlockContext& c, Size out, Workspace& backward
 }  // namespace
 
 TensorId norm_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
+  if (!is_fused(c)) return column_linear(g, c, norm(g, c, x), w);
   const Size in = g.at(x).size;
   Gathering gathered = gathering(c, w, in.type);
   const Size size = token_size(w.out, in.type);
@@ -113,18 +117,34 @@ TensorId grouped_linear(Graph& g, const BlockContext& c, TensorId x, const Linea
   return matrix(g, c, x, w, size, traits, false);
 }
 
+// Without fused kernels RMSNorm is spelled in tensor operations, as elsewhere (megatron/legacy/model/rms_norm.py);
+// LayerNorm is a kernel always.
 TensorId norm(Graph& g, const BlockContext& c, TensorId x, Symbol rows) {
   const Size size = g.at(x).size;
+  if (!is_fused(c) && c.model->norm.type == NormType::rms)
+    return ops::norm(g, c, x, {size.symbols[3], size.multiplier}, rows);
   const TensorId row = g.tensor(row_statistic(c, size, rows), kNorm, false);
   const TensorId out = g.tensor(size, kNorm, g.at(x).requires_grad || c.trains_norms);
   g.run({x}, {out, row}, {.saves = {x, row}});
   return out;
 }
 
-// megatron/core/fusions/fused_bias_swiglu.py and its kin, compiled: one kernel each way.
-TensorId activation(Graph& g, TensorId wide, Size inner, Component component, TensorId weights) {
-  if (weights == kNoTensor) return g.apply({wide}, inner, component, {.saves = {wide}});
-  return g.apply({wide, weights}, inner, component, {.saves = {wide, weights}});
+// megatron/core/fusions/fused_bias_swiglu.py and its kin, compiled: one kernel each way. Without them activation,
+// product with the gate and product with the probabilities are operations of their own (transformer/mlp.py, glu).
+TensorId activation(Graph& g, const BlockContext& c, TensorId wide, Size inner, Component component, TensorId weights) {
+  if (is_fused(c)) {
+    if (weights == kNoTensor) return g.apply({wide}, inner, component, {.saves = {wide}});
+    return g.apply({wide, weights}, inner, component, {.saves = {wide, weights}});
+  }
+  TensorId out = kNoTensor;
+  if (g.at(wide).size.multiplier == inner.multiplier) {
+    out = unary(g, wide, component);
+  } else {
+    const auto [gate, up] = g.split(wide, inner, inner);
+    const TensorId activated = unary(g, gate, component);
+    out = g.apply({activated, up}, inner, component, {.saves = {activated, up}});
+  }
+  return weights == kNoTensor ? out : g.apply({out, weights}, inner, component, {.saves = {out, weights}});
 }
 
 namespace {
@@ -148,9 +168,37 @@ Workspace ring_forward(const Graph& g, const BlockContext& c, const Heads& in) {
           {g.at(in.k).size.times(further), g.at(in.v).size.times(further), out.times(further)}};
 }
 
+// megatron/core/transformer/dot_product_attention.py: scores of every head, which Python names to the end, and a
+// softmax that keeps its result. The fused one masks on the way, and writes the gradient over the one it is given
+// (fusions/fused_softmax.py); else masking is an operation of its own, on a copy.
+TensorId unfused_attention(Graph& g, const BlockContext& c, const Heads& in) {
+  const Size q = g.at(in.q).size;
+  const auto for_every_head = [&](TensorId x, Size size) {
+    if (!in.grouped) return x;
+    const TensorId repeated = g.apply({x}, size, kAttention);
+    if (c.recomputes(RecomputeModule::core_attn)) g.save(x);  // a checkpoint keeps what goes in
+    return repeated;
+  };
+  const TensorId k = for_every_head(in.k, q);
+  const TensorId v = for_every_head(in.v, token_size(in.out, q.type));
+  const Size size{{Symbol::b, Symbol::a, Symbol::s, Symbol::w}, 1, q.type};
+  const TensorId scores = g.apply({in.q, k}, size, kAttention, {.saves = {in.q, k}});
+  const bool fused = is_fused(c);
+  const TensorId masked = fused ? scores : copy(g, scores);
+  const TensorId soft = g.apply({masked}, size, kAttention, {.passes_gradient = fused});
+  g.save(soft);
+  TensorId probabilities = soft;
+  if (c.model->dropout.attention > 0) probabilities = dropout(g, soft, kAttention);
+  const TensorId out =
+      g.apply({probabilities, v}, token_size(in.out, q.type), kAttention, {.saves = {probabilities, v}});
+  g.hold({scores, probabilities});
+  return copy(g, out);
+}
+
 }  // namespace
 
 TensorId core_attention(Graph& g, const BlockContext& c, Heads in) {
+  if (c.attention == AttentionKernel::eager) return unfused_attention(g, c, in);
   const bool exchanges = c.sequence_ranks > 1;
   const bool all_to_all = exchanges && c.exchanges_heads;
   const std::array<TensorId, 3> given{in.q, in.k, in.v};

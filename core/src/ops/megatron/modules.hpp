@@ -26,9 +26,10 @@ namespace vramplan::ops::megatron {
 // A norm that stands alone.
 [[nodiscard]] TensorId norm(Graph& g, const BlockContext& c, TensorId x, Symbol rows = Symbol::one);
 
-// Activation and gate in one function that keeps its input; `wide` is [gate, up] or what the activation takes.
+// Activation and gate, in one function that keeps its input where kernels are fused; `wide` is [gate, up] or what the activation takes.
 // `weights`: probabilities of the rows, or none.
-[[nodiscard]] TensorId activation(Graph& g, TensorId wide, Size inner, Component component, TensorId weights);
+[[nodiscard]] TensorId activation(Graph& g, const BlockContext& c, TensorId wide, Size inner, Component component,
+                                  TensorId weights);
 
 // Attention over a part of the sequence: the ranks of context parallelism exchange heads for tokens, or pass keys and
 // values on in a ring.

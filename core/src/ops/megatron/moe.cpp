@@ -78,7 +78,7 @@ TensorId experts(Graph& g, const BlockContext& c, const Dispatched& in, const Mo
   const TensorId wide =
       grouped_linear(g, c, in.rows, matrix(mlp.gated ? Module::gate : Module::up, m, {Symbol::fe, mlp.gated ? 2 : 1}));
   Again again(g);
-  const TensorId inner = activation(g, wide, rows(Symbol::sm, fe, g.at(wide).size.type), kMoe, in.weights);
+  const TensorId inner = activation(g, c, wide, rows(Symbol::sm, fe, g.at(wide).size.type), kMoe, in.weights);
   again.stop(g);
   const TensorId out = grouped_linear(g, c, inner, matrix(Module::down, fe, m));
   if (c.recomputes(RecomputeModule::moe_act)) again.drop_output(g);
@@ -92,7 +92,7 @@ TensorId shared_experts(Graph& g, const BlockContext& c, TensorId x, const MoeMl
   const TensorId wide = column_linear(
       g, c, x,
       {.module = Module::shared_gate, .in = {Symbol::h}, .out = {Symbol::fs, mlp.gated ? 2 : 1}, .component = kMoe});
-  const TensorId inner = activation(g, wide, token_size(fs, g.at(wide).size.type), kMoe, kNoTensor);
+  const TensorId inner = activation(g, c, wide, token_size(fs, g.at(wide).size.type), kMoe, kNoTensor);
   TensorId out =
       row_linear(g, c, inner, {.module = Module::shared_down, .in = fs, .out = {Symbol::h}, .component = kMoe});
   if (mlp.shared_expert_gate) out = g.apply({out}, g.at(out).size, kMoe, {.saves = {out}});
