@@ -69,8 +69,8 @@ TEST_CASE("an answer is the plan without what lies around it") {
                                        "hardware": {"gpu": "rtx-4090", "count": 2}})";
   Json whole = Json::parse(plan(request));
   const Json answered = Json::parse(vramplan::api::answer(request));
-  for (const char* field :
-       {"layouts", "curves", "fit_matrix", "suggestions", "accuracy", "launch", "launch_left_out", "growth", "after_training"}) {
+  for (const char* field : {"layouts", "curves", "fit_matrix", "suggestions", "accuracy", "launch", "launch_left_out",
+                            "growth", "after_training"}) {
     CHECK(whole.erase(field) == 1);
   }
   CHECK((answered == whole));

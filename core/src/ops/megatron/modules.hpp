@@ -26,8 +26,8 @@ namespace vramplan::ops::megatron {
 // A norm that stands alone.
 [[nodiscard]] TensorId norm(Graph& g, const BlockContext& c, TensorId x, Symbol rows = Symbol::one);
 
-// Activation and gate, in one function that keeps its input where kernels are fused; `wide` is [gate, up] or what the activation takes.
-// `weights`: probabilities of the rows, or none.
+// Activation and gate, in one function that keeps its input where kernels are fused; `wide` is [gate, up] or what the
+// activation takes. `weights`: probabilities of the rows, or none.
 [[nodiscard]] TensorId activation(Graph& g, const BlockContext& c, TensorId wide, Size inner, Component component,
                                   TensorId weights);
 
