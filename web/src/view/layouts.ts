@@ -48,7 +48,7 @@ export function layoutSuggestions(context: Context): TemplateResult | typeof not
   return html`<section class="panel" id="layouts" aria-labelledby="layouts-title" tabindex="-1">
     <h2 id="layouts-title">${words.t('layouts.title')}</h2>
     <p>${words.t('layouts.text', { count: tried })}</p>
-    <div class="scroll" tabindex="0" role="region" aria-label=${words.t('layouts.title')}>
+    <div class="scroll" tabindex="0" role="region" aria-label=${words.t('layouts.table')}>
       <table class="layouts">
         <thead>
           <tr>
