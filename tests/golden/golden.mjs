@@ -91,7 +91,7 @@ function growth(rows) {
 
 function layouts({ tried, best }) {
   const found = ({ request: { training, layout }, device, verdict, tokens_per_second: speed }) => {
-    const ranks = Object.entries(layout).filter(([, value]) => value !== null && value !== false && value !== 1);
+    const ranks = Object.entries(layout).filter(([, value]) => typeof value === 'number' && value !== 1);
     const kinds = ranks.map(([kind, value]) => `${kind} ${value}`).join(' ');
     return `${kinds}; ${training.micro_batch} ${training.recompute}: ${range(device)} ${verdict} ${rate(speed)}`;
   };

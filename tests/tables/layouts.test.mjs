@@ -5,7 +5,7 @@
 // Cards are those of the catalogue: Modalities ran on cards of 64 GB.
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { notSupported, plan, readRows, reasons } from './ask.mjs';
+import { answer, notSupported, readRows, reasons } from './ask.mjs';
 
 const ALEPH_ALPHA = 'Aleph-Alpha/NeurIPS-WANT-submission-efficient-parallelization-layouts';
 const BRIDGE = 'NVIDIA-NeMo/Megatron-Bridge';
@@ -89,7 +89,7 @@ const settled = (row) =>
 
 function judge(file, ran) {
   const rows = readRows(file);
-  return plan(rows.map(settled)).map((report, i) => ({ ...rows[i], ran, report }));
+  return answer(rows.map(settled)).map((report, i) => ({ ...rows[i], ran, report }));
 }
 const all = [...judge('layouts.jsonl', true), ...judge('layout_failures.jsonl', false)];
 const planned = all.filter(({ report }) => report.problems.length === 0);
@@ -125,8 +125,8 @@ test('what ran is not called too large, but for rows that are explained', (t) =>
   assert.deepEqual(wrong.map(({ id }) => id).sort(), [...explained].sort());
 });
 
-// Not measured with the gathered logits yet: before them 254 of 340 failures and 6 of 263 successes were.
-const OPEN = { todo: 'the grid has not been planned with gathered logits' };
+// 288 of 340 failures are (84.7 %), and 10 of 263 successes. Many of those missing bind in the last stage, at the logits.
+const OPEN = { todo: 'of the failures 84.7 % are' };
 test("Aleph Alpha's grid: nine failures in ten are too large or at risk, and one success in twenty", OPEN, (t) => {
   const grid = planned.filter(({ source }) => source === ALEPH_ALPHA);
   const failed = grid.filter(({ ran }) => !ran);
