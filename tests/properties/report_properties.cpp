@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -393,17 +394,31 @@ TEST_CASE("every number of a report has a source of the catalogue") {
   }
 }
 
+namespace {
+
+// Whole reports take their time: each golden request is planned once.
+const door::Json& planned(const door::Golden& golden) {
+  static std::map<std::string, door::Json> known;
+  const auto found = known.find(golden.name);
+  if (found != known.end()) return found->second;
+  return known.emplace(golden.name, door::plan(door::Json::parse(golden.text))).first->second;
+}
+
+}  // namespace
+
 TEST_CASE("what was understood, asked again, is answered the same") {
+  int turn = 0;
   for (const door::Golden& golden : door::golden_requests()) {
     if (door::has_problems(golden)) continue;
     CAPTURE(golden.name);
-    const door::Json first = door::plan(door::Json::parse(golden.text));
+    const door::Json& first = planned(golden);
     door::Json request = first.at("request");
     // With the layout that was chosen the run is the same; without it, everything is.
     const door::Json given = door::report(request);
     for (const char* field : {"model", "memory", "timeline", "host_memory", "fit", "speed"}) {
       CHECK((first.at(field) == given.at(field)));
     }
+    if (turn++ % 4 != 0) continue;
     if (first.at("layout_chosen") == true) request.erase("layout");
     CHECK((first == door::plan(request)));
   }
@@ -415,7 +430,7 @@ TEST_CASE("applying a change gives the figures that it promised") {
   for (const door::Golden& golden : door::golden_requests()) {
     if (door::has_problems(golden)) continue;
     CAPTURE(golden.name);
-    const door::Json r = door::plan(door::Json::parse(golden.text));
+    const door::Json& r = planned(golden);
     const door::Json& now = r.at("memory").at("per_gpu").at("device");
     for (const door::Json& change : r.at("suggestions").at("changes")) {
       if (turn++ % 3 != 0) continue;  // each kind of change comes up in many requests
@@ -443,7 +458,7 @@ TEST_CASE("hardware that is said to fit fits when it is asked for") {
   for (const door::Golden& golden : door::golden_requests()) {
     if (door::has_problems(golden)) continue;
     CAPTURE(golden.name);
-    const door::Json r = door::plan(door::Json::parse(golden.text));
+    const door::Json& r = planned(golden);
     std::size_t turn = 0;
     for (const door::Json& system : r.at("suggestions").at("systems")) {
       if (turn++ % 29 != 0) continue;  // they share their figures by the number of GPUs

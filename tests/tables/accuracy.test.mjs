@@ -37,8 +37,9 @@ test('the requests that it holds are planned as the runs themselves', () => {
 });
 
 test('a measured run is its own nearest, and its group is that of its framework and method', () => {
-  const reports = plan(runs.map(({ request }) => request));
-  for (const [i, { id, metric }] of runs.entries()) {
+  const some = runs.filter((_, index) => index % 4 === 0);
+  const reports = plan(some.map(({ request }) => request));
+  for (const [i, { id, metric }] of some.entries()) {
     const { accuracy } = reports[i];
     assert.equal(accuracy.nearest.length, 4);
     // Runs that differ in nothing that counts for nearness share the first place.

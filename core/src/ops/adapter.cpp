@@ -172,8 +172,9 @@ TensorId adapter(Graph& g, const BlockContext& c, TensorId x, TensorId base, con
   const TensorId middle = small_linear(g, c, dropped, w.in, {Symbol::r}, w);
   g.hold({dropped});
   const TensorId update = small_linear(g, c, middle, {Symbol::r}, w.out, w);
-  g.hold({in, x});  // the caller's arguments live as long as the call
-  return cast(g, add(g, base, scale(g, update)), g.at(base).size.type, kAdapter);
+  g.hold({in, x});                                // the caller's arguments live as long as the call
+  const ElementType type = g.at(base).size.type;  // before the graph grows
+  return cast(g, add(g, base, scale(g, update)), type, kAdapter);
 }
 
 TensorId fused_qkv(Graph& g, const BlockContext& c, TensorId x, bool bias) {

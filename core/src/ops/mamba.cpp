@@ -126,7 +126,10 @@ TensorId out_projection(Graph& g, const BlockContext& c, TensorId x) {
 }
 
 // SiLU on the gate in the type of the scan, without a norm (Falcon-H1 with mamba_rms_norm off).
-TensorId gated(Graph& g, TensorId x, TensorId gate) { return product(g, x, unary(g, gate, kRecurrent), g.at(x).size); }
+TensorId gated(Graph& g, TensorId x, TensorId gate) {
+  const Size made = g.at(x).size;  // before the graph grows
+  return product(g, x, unary(g, gate, kRecurrent), made);
+}
 
 TensorId finish(Graph& g, const BlockContext& c, TensorId scanned, TensorId gate, const Mamba2& m, ElementType type) {
   const TensorId out =
