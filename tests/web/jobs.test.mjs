@@ -164,11 +164,13 @@ for (const [language, words] of Object.entries(texts)) {
       const rows = page.locator('.compare tbody tr');
       assert.ok((await rows.count()) > 8);
       assert.ok((await page.locator('.compare tr.differs').count()) >= 2);
-      const before = await page.locator('.offer').count();
+      assert.ok((await page.locator('#ladder .offer').count()) >= 2);
+      const offers = page.locator('.offer-groups .offer');
+      const before = await offers.count();
       await page.getByLabel(words.most).selectOption('1');
       await settled(page);
-      assert.ok((await page.locator('.offer').count()) <= before);
-      for (const name of await page.locator('.offer h4').allTextContents()) assert.match(name, /^1 ×/);
+      assert.ok((await offers.count()) <= before);
+      for (const name of await offers.locator('h4').allTextContents()) assert.match(name, /^1 ×/);
     });
 
     job('send this to my colleague', async (page) => {

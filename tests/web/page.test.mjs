@@ -156,6 +156,7 @@ test('saved after use, the page opens with what was filled in and answers it', a
       await page.getByRole('radio', { name: /^LoRA/ }).check();
       await fill(page, 'Micro-batch per GPU', '4');
       used = await answerOf(page);
+      await settled(page);
       html = await page.evaluate(() => `<!doctype html>${document.documentElement.outerHTML}`);
     });
     return html;
@@ -167,6 +168,7 @@ test('saved after use, the page opens with what was filled in and answers it', a
     assert.deepEqual(await answerOf(page), used);
     assertNumbers(used, { training: { method: 'lora', micro_batch: 4 } });
     assert.equal(await page.locator('.verdict').count(), 1, 'nothing is drawn twice');
+    await settled(page);
     const again = await page.evaluate(() => document.documentElement.outerHTML.length);
     assert.ok(Math.abs(again - text.length) < 200, 'the page does not grow when saved again');
   });
