@@ -7,18 +7,6 @@
 namespace vramplan {
 namespace {
 
-// Attention windows that the sequence fills: what a graph knows of its length.
-Dim filled_windows(const BlockContext& c) {
-  Dim filled = 0;
-  for (const LayerGroup& group : c.model->groups) {
-    for (const Mixer& mixer : group.mixers) {
-      const auto* attention = std::get_if<Attention>(&mixer);
-      if (attention != nullptr && attention->window > 0 && c.sequence_length >= attention->window) ++filled;
-    }
-  }
-  return filled;
-}
-
 Dim expert_ranks(const ModelArchitecture& model) {
   for (const LayerGroup& group : model.groups) {
     for (const Mlp& mlp : group.mlps) {
@@ -30,13 +18,24 @@ Dim expert_ranks(const ModelArchitecture& model) {
 
 }  // namespace
 
+Dim filled_windows(const ModelArchitecture& model, Dim sequence_length) {
+  Dim filled = 0;
+  for (const LayerGroup& group : model.groups) {
+    for (const Mixer& mixer : group.mixers) {
+      const auto* attention = std::get_if<Attention>(&mixer);
+      if (attention != nullptr && attention->window > 0 && sequence_length >= attention->window) ++filled;
+    }
+  }
+  return filled;
+}
+
 GraphSet::Key GraphSet::key_of(Kind kind, std::size_t group, const BlockContext& context,
                                const GradientPolicy& policy) {
   const bool is_end = kind == Kind::embedding || kind == Kind::head;
   Key key{kind,
           group,
           expert_ranks(*context.model),
-          filled_windows(context),
+          filled_windows(*context.model, context.sequence_length),
           is_end && context.model->tie_word_embeddings,
           policy,
           context};

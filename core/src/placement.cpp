@@ -5,9 +5,6 @@
 namespace vramplan {
 namespace {
 
-// NVIDIA's HGX boards and most servers for cards.
-constexpr std::int64_t kUsualNode = 8;
-
 // Tensor parallelism stays within what a scale-up link joins; cards without one share a machine's PCIe.
 std::int64_t domain_of(const NodeShape& node) { return node.domain > 1 ? node.domain : node.per_node; }
 

@@ -71,7 +71,8 @@ Gpus gpus_of(const Resolved& r) {
 // One GPU leaves no choice but under an engine that offloads what it has divided.
 Problems choose_layout(Resolved& r) {
   r.layout_chosen = true;
-  if (r.gpu == nullptr) return r.request.layout = LayoutChoice{}, Problems{};
+  r.request.layout = LayoutChoice{};
+  if (r.gpu == nullptr) return {};
   const auto found = Placement(r.model.architecture, r.request.training).best(gpus_of(r), true);
   if (!found) {
     return {{ProblemCode::inconsistent,
@@ -133,19 +134,16 @@ Inventory inventory_of(const Resolved& r) {
 
 bool too_large(const MemoryEstimate& m) { return m.device.high.value > kLargestOnTheWire; }
 
+std::optional<RunNeed> need_of(const std::optional<FoundLayout>& found) {
+  return found ? std::optional(RunNeed{found->device, found->tokens_per_second}) : std::nullopt;
+}
+
 // What a run needs on other hardware, where it fits.
-class Elsewhere {
- public:
-  Elsewhere(const ModelArchitecture& model, const TrainingChoice& training) : placement_(model, training) {}
-
-  std::optional<RunNeed> operator()(const Gpu& gpu, std::int64_t count) {
-    const auto found = placement_.best(usual_nodes(gpu, count), false);
-    return found ? std::optional(RunNeed{found->device, found->tokens_per_second}) : std::nullopt;
-  }
-
- private:
-  Placement placement_;
-};
+NeedPerGpu needs_of(std::shared_ptr<Placement> placement) {
+  return [placement = std::move(placement)](const Gpu& gpu, std::int64_t count) {
+    return need_of(placement->best(usual_nodes(gpu, count), false));
+  };
+}
 
 std::vector<TimelinePoint> timeline_of(const Step& step) {
   std::vector<TimelinePoint> points;
@@ -198,8 +196,7 @@ void warn_about_hardware(const Resolved& r, std::vector<Warning>& out) {
 
 // Without a card: nodes of eight.
 std::int64_t gpus_per_node(const Resolved& r) {
-  constexpr std::int64_t kUsual = 8;
-  return r.gpu != nullptr ? gpus_of(r).per_node : std::min(ranks_of(*r.request.layout), kUsual);
+  return r.gpu != nullptr ? gpus_of(r).per_node : std::min(ranks_of(*r.request.layout), kUsualNode);
 }
 
 SpeedEstimate speed_of(const Resolved& r) {
@@ -236,8 +233,7 @@ std::optional<RunNeed> need_of(const Resolved& r, const PlanRequest& changed) {
   Resolved other{changed, r.model, r.gpu};
   if (!changed.layout) {
     if (r.gpu == nullptr) return RunNeed{evaluate(model, changed.training, LayoutChoice{}, nullptr).device};
-    const auto found = Placement(model, changed.training).best(gpus_of(other), true);
-    return found ? std::optional(RunNeed{found->device, found->tokens_per_second}) : std::nullopt;
+    return need_of(Placement(model, changed.training).best(gpus_of(other), true));
   }
   RunNeed need{evaluate(model, changed.training, *changed.layout, r.gpu).device};
   if (r.gpu == nullptr) return need;
@@ -253,11 +249,10 @@ std::vector<Change> changes_of(const Resolved& r, const Report& report) {
 }
 
 // `own`: of the request as it is.
-FitMatrix matrix_of(const Resolved& r, const Catalogue& catalogue, Elsewhere& own) {
-  return fit_matrix(catalogue, r.request, [&](const PlanRequest& column) -> NeedPerGpu {
-    if (column.training.method == r.request.training.method) return std::ref(own);
-    return [other = std::make_shared<Elsewhere>(r.model.architecture, column.training)](
-               const Gpu& gpu, std::int64_t count) { return (*other)(gpu, count); };
+FitMatrix matrix_of(const Resolved& r, const Catalogue& catalogue, const NeedPerGpu& own) {
+  return fit_matrix(catalogue, r.request, [&](const PlanRequest& column) {
+    if (column.training.method == r.request.training.method) return own;
+    return needs_of(std::make_shared<Placement>(r.model.architecture, column.training));
   });
 }
 
@@ -327,10 +322,11 @@ Outlook outlook_of(const Resolved& r, const Report& report, const Catalogue& cat
   SuggestionQuery query;
   query.precision = r.request.training.precision;
   query.optimizer_states = r.request.training.optimizer.states;
-  Elsewhere own(r.model.architecture, r.request.training);
-  outlook.systems = suggest_hardware(catalogue, query, std::ref(own));
-  outlook.ladder = ladder_of(catalogue, query, outlook.systems, std::ref(own));
-  if (r.gpu != nullptr) outlook.layouts = Placement(r.model.architecture, r.request.training).all(gpus_of(r), kLayouts);
+  const auto placement = std::make_shared<Placement>(r.model.architecture, r.request.training);
+  const NeedPerGpu own = needs_of(placement);
+  outlook.systems = suggest_hardware(catalogue, query, own);
+  outlook.ladder = ladder_of(catalogue, query, outlook.systems, own);
+  if (r.gpu != nullptr) outlook.layouts = placement->all(gpus_of(r), kLayouts);
   outlook.matrix = matrix_of(r, catalogue, own);
   outlook.changes = changes_of(r, report);
   add_curves(r, outlook);

@@ -467,14 +467,7 @@ Form form_of(const ModelArchitecture& model, const TrainingChoice& training, con
   form.ep = layout.ep, form.etp = expert_tensor_ranks(layout), form.sp = layout.sp, form.stage = stage;
   form.cp_exchange = layout.cp_exchange;
   form.loss_parallel = layout.loss_parallel;
-  for (const LayerGroup& group : model.groups) {
-    for (const Mixer& mixer : group.mixers) {
-      const auto* attention = std::get_if<Attention>(&mixer);
-      if (attention != nullptr && attention->window > 0 && batch.sequence_length >= attention->window) {
-        ++form.filled_windows;
-      }
-    }
-  }
+  form.filled_windows = filled_windows(model, batch.sequence_length);
   return form;
 }
 

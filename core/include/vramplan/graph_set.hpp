@@ -2,14 +2,17 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "vramplan/ops.hpp"
 
 namespace vramplan {
+
+// Attention windows that a sequence fills: what a graph knows of its length.
+[[nodiscard]] Dim filled_windows(const ModelArchitecture& model, Dim sequence_length);
 
 struct BuiltGraph {
   Graph graph;

@@ -3,9 +3,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "vramplan/catalogue.hpp"
 #include "vramplan/search.hpp"
@@ -19,6 +17,8 @@ struct Gpus {
   std::int64_t count = 1;
   std::int64_t per_node = 1;
 };
+// NVIDIA's HGX boards and most servers for cards.
+inline constexpr std::int64_t kUsualNode = 8;
 // In machines as they are usual: eight to a node, or as many as the card allows.
 [[nodiscard]] Gpus usual_nodes(const Gpu& gpu, std::int64_t count);
 
@@ -34,8 +34,6 @@ class Placement {
   [[nodiscard]] std::optional<FoundLayout> best(const Gpus& gpus, bool wants_least);
   // The best of all, with other micro-batches and recomputation too.
   [[nodiscard]] SearchResult all(const Gpus& gpus, std::size_t kept);
-
-  [[nodiscard]] const TrainingChoice& training() const { return training_; }
 
  private:
   [[nodiscard]] const SpeedModel* speed_on(const Gpus& gpus);
