@@ -11,6 +11,8 @@ export interface Format {
   readonly unit: Unit;
   /** 12.3 GB: as many digits as one reads at a glance. */
   bytes(bytes: number, unit?: Unit): string;
+  /** 328 kB, in thousands or, for GiB, in 2^10: what a token takes. */
+  little(bytes: number): string;
   /** Whether two decimals show more than nothing. */
   shows(bytes: number): boolean;
   /** 0.05: always two decimals, for columns. The unit stands in the heading. */
@@ -28,6 +30,8 @@ export interface Format {
   large(value: number): { value: string; scale: 'billions' | 'millions' };
   /** Three digits: 12.3, 1,230, 0.0123. */
   significant(value: number): string;
+  /** How many times as fast: 2.1, 0.86. */
+  times(value: number): string;
   /** 1.23 s, or 12.3 ms. */
   seconds(value: number): string;
   /** In the chosen unit, for axes. */
@@ -64,6 +68,7 @@ function newFormat(language: Language, unit: Unit): Format {
   const integers = formatter({ maximumFractionDigits: 0 });
   const numbers = formatter({ maximumFractionDigits: 4 });
   const significant = formatter({ maximumSignificantDigits: 3 });
+  const twoDigits = formatter({ maximumSignificantDigits: 2 });
   const tenths = formatter({ style: 'percent', maximumFractionDigits: 1 });
   const signedTenths = formatter({
     style: 'percent',
@@ -80,6 +85,8 @@ function newFormat(language: Language, unit: Unit): Format {
     inUnit,
     fromUnit: (value) => value * bytesIn[unit],
     bytes: (bytes, as = unit) => `${shows(bytes, as) ? glance(bytes, as) : least()}\u00a0${as}`,
+    little: (bytes) =>
+      unit === 'GB' ? `${significant(bytes / 1e3)}\u00a0kB` : `${significant(bytes / 2 ** 10)}\u00a0KiB`,
     shows: (bytes) => shows(bytes),
     column: (bytes) => (shows(bytes) ? fixed(inUnit(bytes), 2) : least()),
     interval: ({ low, high }) => `${glance(low)}\u2009–\u2009${glance(high)}\u00a0${unit}`,
@@ -92,6 +99,7 @@ function newFormat(language: Language, unit: Unit): Format {
     permille: (value) => tenths(value / 1000),
     signedPermille: (value) => signedTenths(value / 1000),
     significant: (value) => significant(value),
+    times: (value) => twoDigits(value),
     seconds: (value) => (value < 1 ? `${significant(value * 1000)}\u00a0ms` : `${significant(value)}\u00a0s`),
     large: (value) =>
       value < 1e8
