@@ -70,14 +70,14 @@ async function firstAnswer() {
     platform: 'node',
     write: false,
   });
-  const { firstPage, firstRequest } = await import(
+  const { firstPage, initialRequest } = await import(
     `data:text/javascript,${encodeURIComponent(bundle.outputFiles[0].text)}`
   );
   const { default: createVramplan } = await import(pathToFileURL(join(wasmDir, 'vramplan.mjs')).href);
   const wasmBinary = readFileSync(join(wasmDir, 'vramplan.wasm'));
   const core = await createVramplan({ wasmBinary, locateFile: (name) => name });
   const catalogue = JSON.parse(core.catalogue());
-  const request = JSON.stringify(firstRequest(catalogue));
+  const request = JSON.stringify(initialRequest(catalogue));
   const report = core.glance(request);
   check(JSON.parse(report).problems.length === 0, `the page starts with what has problems: ${report}`);
   return {

@@ -1,4 +1,5 @@
 // Starts the planner and keeps page, address and answer in step with what the visitor fills in.
+import { hydrate } from '@lit-labs/ssr-client';
 import { render } from 'lit-html';
 
 import { reportHeight } from './embed';
@@ -13,6 +14,7 @@ import {
   type Choice,
   type State,
 } from './form';
+import { firstContext, initialRequest } from './first';
 import { formatIn } from './format';
 import { wordsIn } from './i18n/i18n';
 import { startPlanner, type Planner } from './planner';
@@ -279,7 +281,7 @@ class Application {
 
   /** A link may hold input that has no answer; the page then shows that of the first example. */
   private async firstAnswer(): Promise<Report> {
-    return (await this.planner.kept(requestOf(initialState, this.catalogue) as PlanRequest))!;
+    return (await this.planner.kept(initialRequest(this.catalogue)))!;
   }
 
   private context(): Context {
@@ -316,16 +318,28 @@ class Application {
   private drawPage(): void {
     clearTimeout(this.formTimer);
     const context = this.context();
-    if (!this.drawn) this.container.replaceChildren(); // what the build drew
-    this.container.inert = false;
-    document.documentElement.classList.remove('own-start');
-    this.drawn = true;
+    if (!this.drawn) this.takeOver();
     if (document.documentElement.lang !== this.state.language) {
       document.documentElement.lang = this.state.language; // styles all anew, whatever it was before
       document.title = context.words.t('title');
     }
     render(page(context, this.shared), this.container);
     this.observe();
+  }
+
+  /** Of the text that stands in the page: what the build wrote, or, in a copy that was saved after use, what was drawn. */
+  private takeOver(): void {
+    const isAsBuilt = this.container.inert && !document.documentElement.classList.contains('own-start');
+    try {
+      if (isAsBuilt) hydrate(page(firstContext(this.catalogue, this.report!, this.actions), null), this.container);
+      else this.container.replaceChildren();
+    } catch (error) {
+      console.error(error); // an extension of the browser has changed the text
+      this.container.replaceChildren();
+    }
+    this.container.inert = false;
+    document.documentElement.classList.remove('own-start');
+    this.drawn = true;
   }
 
   private async drawAll(): Promise<void> {
