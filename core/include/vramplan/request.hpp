@@ -186,6 +186,12 @@ struct TrainingChoice {
   std::optional<double> tokens;
 };
 
+// Modules are named for selective recomputation alone.
+inline void set_recompute(TrainingChoice& training, Recompute recompute) {
+  training.recompute = recompute;
+  if (recompute != Recompute::selective) training.recompute_modules.clear();
+}
+
 // The release of Transformers, where none is named: today's; with fused kernels patched in, the one that
 // fms-acceleration, whose kernels they are, was published with (scripts/benchmarks/refs/requirements_liger.txt).
 [[nodiscard]] constexpr bool patches_kernels(const TrainingChoice& t) {
