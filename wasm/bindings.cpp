@@ -12,9 +12,9 @@ std::string plan(const std::string& request) { return vramplan::api::plan(reques
 std::string plan_with(const std::string& request, const std::string& vendor) {
   return vramplan::api::plan_with(request, vendor);
 }
-std::string answer(const std::string& request) { return vramplan::api::answer(request); }
-std::string answer_with(const std::string& request, const std::string& vendor) {
-  return vramplan::api::answer_with(request, vendor);
+std::string glance(const std::string& request) { return vramplan::api::glance(request); }
+std::string glance_with(const std::string& request, const std::string& vendor) {
+  return vramplan::api::glance_with(request, vendor);
 }
 std::string catalogue_with(const std::string& vendor) { return vramplan::api::catalogue_with(vendor); }
 std::string diagnose(const std::string& document) { return vramplan::api::diagnose(document); }
@@ -25,8 +25,8 @@ EMSCRIPTEN_BINDINGS(vramplan) {
   emscripten::function("plan", &plan);
   emscripten::function("catalogue", &vramplan::api::catalogue);
   emscripten::function("planWith", &plan_with);
-  emscripten::function("answer", &answer);
-  emscripten::function("answerWith", &answer_with);
+  emscripten::function("glance", &glance);
+  emscripten::function("glanceWith", &glance_with);
   emscripten::function("catalogueWith", &catalogue_with);
   emscripten::function("diagnose", &diagnose);
   emscripten::function("version", &vramplan::api::version);

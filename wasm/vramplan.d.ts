@@ -2,12 +2,12 @@
 export interface Vramplan {
   /** A request in, a report out. Never throws on bad input: the report then holds `problems`. */
   plan(request: string): string;
-  /** The same without suggestions, changes, curves and outlook: what a page shows first. */
-  answer(request: string): string;
+  /** The same without timeline, suggestions, changes, curves and outlook: what a page shows first. */
+  glance(request: string): string;
   catalogue(): string;
   /** The same with a vendor's cards and systems: JSON of {replace, gpus, systems}, problems in the answer when it is wrong. */
   planWith(request: string, vendor: string): string;
-  answerWith(request: string, vendor: string): string;
+  glanceWith(request: string, vendor: string): string;
   catalogueWith(vendor: string): string;
   /** {text, request?} in, {diagnosis, changes} out: what filled a card, read from an out-of-memory text. */
   diagnose(document: string): string;

@@ -1,6 +1,6 @@
 // Builds the page: web/src and the Wasm module in build/wasm/wasm (or $VRAMPLAN_WASM_DIR) become
 //
-//   dist/site/              index.html, app.js, engine.js, style.css, vramplan.html (a copy of the single file, for
+//   dist/site/              index.html, early.js, app.js, engine.js, style.css, vramplan.html (a copy of the single file, for
 //                           visitors to save) and the files of web/public
 //   dist/offline/vramplan.html  the same texts in one file, with a policy that allows exactly them
 //
@@ -8,10 +8,11 @@
 // engine.js runs in a worker, or as a script where none starts; it holds the module's bytes, gzipped and in base64 (text
 // that holds packed bytes packs to their size again). The single file holds its text in a block of data.
 //
-// web/src/index.html holds four placeholders, each once:
+// web/src/index.html holds five placeholders, each once:
 //   <!-- build:policy -->   in the head, before anything that loads
 //   <!-- build:styles -->   in the head: src/styles.css
-//   <!-- build:shell -->    in #page: what stands there until the script draws the page, in the language it starts in
+//   <!-- build:early -->    in the head, after the vendor's block: the script that runs before the page is read
+//   <!-- build:page -->     in #page: the page as it starts, until the script draws it
 //   <!-- build:scripts -->  at the end of the body, because inline scripts cannot be deferred
 //
 // node web/build.mjs               builds; prints the bytes of the single file as JSON
@@ -20,7 +21,7 @@
 import { createHash } from 'node:crypto';
 import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { gzipSync } from 'node:zlib';
 
 const web = dirname(fileURLToPath(import.meta.url));
@@ -59,6 +60,32 @@ async function bundleEngine() {
   });
 }
 
+/** What the page knows before the planner has started, by the module that it carries: src/first.ts, and its picture. */
+async function firstAnswer() {
+  const { build } = await import('esbuild');
+  const bundle = await build({
+    entryPoints: [join(web, 'src', 'prerender.ts')],
+    bundle: true,
+    format: 'esm',
+    platform: 'node',
+    write: false,
+  });
+  const { firstPage, initialRequest } = await import(
+    `data:text/javascript,${encodeURIComponent(bundle.outputFiles[0].text)}`
+  );
+  const { default: createVramplan } = await import(pathToFileURL(join(wasmDir, 'vramplan.mjs')).href);
+  const wasmBinary = readFileSync(join(wasmDir, 'vramplan.wasm'));
+  const core = await createVramplan({ wasmBinary, locateFile: (name) => name });
+  const catalogue = JSON.parse(core.catalogue());
+  const request = JSON.stringify(initialRequest(catalogue));
+  const report = core.glance(request);
+  check(JSON.parse(report).problems.length === 0, `the page starts with what has problems: ${report}`);
+  return {
+    known: JSON.stringify(JSON.stringify({ catalogue, request, report })),
+    page: firstPage(catalogue, JSON.parse(report)),
+  };
+}
+
 async function bundleStyle() {
   const { build } = await import('esbuild');
   const result = await build({
@@ -81,20 +108,10 @@ function fill(template, parts) {
   return template;
 }
 
-/** Name and headline, so that something is there before anything is worked out. */
-function shell() {
-  const words = JSON.parse(read(web, 'src', 'i18n', 'nl.json'));
-  const escaped = (key) => words[key].replaceAll('&', '&amp;').replaceAll('<', '&lt;');
-  return (
-    `<header class="site-header"><div class="frame"><span class="brand">${escaped('title')}</span></div></header>` +
-    `<main class="frame"><div class="intro"><h1>${escaped('headline')}</h1><p>${escaped('lead')}</p></div></main>`
-  );
-}
-
-function offlinePage(template, { app, style, engine }) {
+function offlinePage(template, { app, early, style, engine, first }) {
   const policy = [
     "default-src 'none'",
-    `script-src ${hash(app)} ${hash(engine)} 'wasm-unsafe-eval'`,
+    `script-src ${hash(app)} ${hash(early)} ${hash(engine)} 'wasm-unsafe-eval'`,
     'worker-src blob:',
     `style-src ${hash(style)}`,
     'img-src data:',
@@ -104,7 +121,8 @@ function offlinePage(template, { app, style, engine }) {
   return fill(template, {
     policy: `<meta http-equiv="Content-Security-Policy" content="${policy.join('; ')}">`,
     styles: `<style>${style}</style>`,
-    shell: shell(),
+    early: `<script>${early}</script>`,
+    page: first.page,
     scripts: `<script type="text/plain" id="engine">${engine}</script>\n<script>${app}</script>`,
   });
 }
@@ -124,7 +142,13 @@ function checkOutputs() {
 }
 
 async function buildPage() {
-  const [app, engine, style] = await Promise.all([bundleScript('main.ts'), bundleEngine(), bundleStyle()]);
+  const [first, early, engine, style] = await Promise.all([
+    firstAnswer(),
+    bundleScript('early.ts'),
+    bundleEngine(),
+    bundleStyle(),
+  ]);
+  const app = await bundleScript('main.ts', { VRAMPLAN_FIRST: first.known });
   const template = read(web, 'src', 'index.html');
 
   rmSync(join(web, 'dist'), { recursive: true, force: true });
@@ -132,16 +156,18 @@ async function buildPage() {
   mkdirSync(dirname(offline), { recursive: true });
   if (existsSync(join(web, 'public'))) cpSync(join(web, 'public'), site, { recursive: true });
   writeFileSync(join(site, 'app.js'), app);
+  writeFileSync(join(site, 'early.js'), early);
   writeFileSync(join(site, 'engine.js'), engine);
   writeFileSync(join(site, 'style.css'), style);
   const page = fill(template, {
     policy: '', // a host sends it as a header, see server.mjs
     styles: '<link rel="stylesheet" href="style.css">',
-    shell: shell(),
+    early: '<script src="early.js"></script>',
+    page: first.page,
     scripts: '<script defer src="app.js"></script>',
   });
   writeFileSync(join(site, 'index.html'), page);
-  writeFileSync(offline, offlinePage(template, { app, engine, style }));
+  writeFileSync(offline, offlinePage(template, { app, early, engine, style, first }));
   cpSync(offline, join(site, 'vramplan.html')); // what the page offers to save
   checkOutputs();
 }

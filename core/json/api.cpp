@@ -124,8 +124,12 @@ std::string answer(std::string_view request_json) {
   return guarded([&] { return report_or_problems(request_json, shipped_catalogue(), vramplan::answer); });
 }
 
-std::string answer_with(std::string_view request_json, std::string_view vendor_json) {
-  return guarded([&] { return with_vendor(request_json, vendor_json, vramplan::answer); });
+std::string glance(std::string_view request_json) {
+  return guarded([&] { return report_or_problems(request_json, shipped_catalogue(), vramplan::glance); });
+}
+
+std::string glance_with(std::string_view request_json, std::string_view vendor_json) {
+  return guarded([&] { return with_vendor(request_json, vendor_json, vramplan::glance); });
 }
 
 std::string catalogue() {

@@ -491,11 +491,11 @@ OrderedJson write_report(const Report& r, const Json& document, std::string_view
                      {"layout_chosen", r.layout_chosen},
                      {"model", model(r)},
                      {"memory", memory(r)},
-                     {"timeline", timeline(r.timeline)},
                      {"host_memory", host_memory(r)},
                      {"fit", fit(r)},
                      {"speed", speed(r.speed)},
                      {"placement", placement(r.ranks)}};
+  if (!r.timeline.empty()) out["timeline"] = timeline(r.timeline);
   if (r.outlook) out.update(outlook(*r.outlook, r, document));
   return out;
 }

@@ -337,8 +337,7 @@ Outlook outlook_of(const Resolved& r, const Report& report, const Catalogue& cat
   return outlook;
 }
 
-Result<Report> answer_to(const Resolved& r) {
-  const Stages stages = stages_of(r);
+Result<Report> glance_at(const Resolved& r, const Stages& stages) {
   const Step& step = stages.binding;
   if (!step.valid()) return Problem{ProblemCode::internal, "/model", {{"what", "graph"}}};
   Report report;
@@ -354,7 +353,6 @@ Result<Report> answer_to(const Resolved& r) {
   report.components = breakdown(step, report.memory.peak);
   report.beyond_allocated = beyond_allocated(report.memory);
   for (const LayerStack& s : step.stacks()) report.layer_rows.push_back({s.first, s.count, step.kept_per_layer(s)});
-  report.timeline = timeline_of(step);
   add_host_memory(step, gpus_per_node(r), report);
   if (r.gpu != nullptr) {
     report.fit = judge(report.memory.device, usable_bytes(*r.gpu));
@@ -363,6 +361,15 @@ Result<Report> answer_to(const Resolved& r) {
   }
   warn_about_model(r, report.warnings);
   warn_about_hardware(r, report.warnings);
+  return report;
+}
+
+Result<Report> answer_to(const Resolved& r) {
+  const Stages stages = stages_of(r);
+  Result<Report> glanced = glance_at(r, stages);
+  if (!glanced.ok()) return glanced;
+  Report report = std::move(glanced).value();
+  report.timeline = timeline_of(stages.binding);
   return report;
 }
 
@@ -377,6 +384,11 @@ Problems check_names(const PlanRequest& request, const Catalogue& catalogue) {
 MemoryEstimate evaluate(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
                         const Gpu* gpu) {
   return Evaluator(model, training)(layout, {training.micro_batch, training.sequence_length}, gpu);
+}
+
+Result<Report> glance(const PlanRequest& request, const Catalogue& catalogue) {
+  const Result<Resolved> resolved = resolve(request, catalogue);
+  return resolved.ok() ? glance_at(resolved.value(), stages_of(resolved.value())) : resolved.problems();
 }
 
 Result<Report> answer(const PlanRequest& request, const Catalogue& catalogue) {

@@ -74,6 +74,8 @@ TEST_CASE("an answer is the plan without what lies around it") {
     CHECK(whole.erase(field) == 1);
   }
   CHECK((answered == whole));
+  CHECK(whole.erase("timeline") == 1);
+  CHECK((Json::parse(vramplan::api::glance(request)) == whole));
 }
 
 TEST_CASE("what is no JSON text is invalid") {

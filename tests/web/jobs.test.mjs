@@ -271,6 +271,6 @@ test('the answer is saved as JSON and CSV, and the page as one file that opens w
   assert.equal(csv[0].split(',').length, 9);
   assert.ok(csv.some((line) => line.startsWith('component,frozen_weights,static,')));
   const offline = await saved(/zonder internet/);
-  assert.match(offline, /id="saved-state" value="[^"]*method=lora/);
+  assert.match(offline, /id="saved-state" name="saved-state" content="[^"]*method=lora/);
   await page.context().close();
 });

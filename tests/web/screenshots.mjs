@@ -11,6 +11,13 @@ if (!folder) {
 }
 mkdirSync(folder, { recursive: true });
 
+/** What is out of sight is not laid out: its height is known when it was seen. */
+async function wholeHeight(page) {
+  for (const part of await page.locator('.part').all()) await part.evaluate((element) => element.scrollIntoView());
+  await page.evaluate(() => scrollTo(0, 0));
+  return page.evaluate(() => document.documentElement.scrollHeight);
+}
+
 const sizes = { desktop: { width: 1440, height: 1000 }, phone: { width: 390, height: 844 } };
 const server = await startServer();
 const browser = await startBrowser();
@@ -21,7 +28,9 @@ for (const [size, viewport] of Object.entries(sizes)) {
       await open(page, `${server.url}#language=${language}${input && `&${input}`}`);
       const name = join(folder, `${size}-${language}-${colorScheme}`);
       await page.screenshot({ path: `${name}.png` });
-      await page.screenshot({ path: `${name}-whole.png`, fullPage: true });
+      await page.setViewportSize({ width: viewport.width, height: await wholeHeight(page) });
+      await page.waitForTimeout(300);
+      await page.screenshot({ path: `${name}-whole.png` });
       await page.context().close();
     }
   }

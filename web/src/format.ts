@@ -11,6 +11,8 @@ export interface Format {
   readonly unit: Unit;
   /** 12.3 GB: as many digits as one reads at a glance. */
   bytes(bytes: number, unit?: Unit): string;
+  /** 328 kB, in thousands or, for GiB, in 2^10: what a token takes. */
+  little(bytes: number): string;
   /** Whether two decimals show more than nothing. */
   shows(bytes: number): boolean;
   /** 0.05: always two decimals, for columns. The unit stands in the heading. */
@@ -28,6 +30,8 @@ export interface Format {
   large(value: number): { value: string; scale: 'billions' | 'millions' };
   /** Three digits: 12.3, 1,230, 0.0123. */
   significant(value: number): string;
+  /** How many times as fast: 2.1, 0.86. */
+  times(value: number): string;
   /** 1.23 s, or 12.3 ms. */
   seconds(value: number): string;
   /** In the chosen unit, for axes. */
@@ -35,21 +39,38 @@ export interface Format {
   fromUnit(value: number): number;
 }
 
-function digitsFor(value: number): number {
+function digitsFor(value: number): 0 | 1 | 2 {
   const size = Math.abs(value);
   if (size >= 99.95) return 0;
   return size >= 9.995 ? 1 : 2;
 }
 
+const formats = new Map<string, Format>();
+
 export function formatIn(language: Language, unit: Unit): Format {
+  const key = `${language} ${unit}`;
+  if (!formats.has(key)) formats.set(key, newFormat(language, unit));
+  return formats.get(key)!;
+}
+
+function newFormat(language: Language, unit: Unit): Format {
   const locale = language === 'nl' ? 'nl-NL' : 'en-GB';
-  const fixed = (value: number, digits: number) =>
-    new Intl.NumberFormat(locale, { minimumFractionDigits: digits, maximumFractionDigits: digits }).format(value);
-  const integers = new Intl.NumberFormat(locale, { maximumFractionDigits: 0 });
-  const numbers = new Intl.NumberFormat(locale, { maximumFractionDigits: 4 });
-  const significant = new Intl.NumberFormat(locale, { maximumSignificantDigits: 3 });
-  const tenths = new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: 1 });
-  const signedTenths = new Intl.NumberFormat(locale, {
+  // Each is made when it is first used: that takes a thousand times as long as to use it.
+  const formatter = (options: Intl.NumberFormatOptions) => {
+    let made: Intl.NumberFormat | undefined;
+    return (value: number) => (made ??= new Intl.NumberFormat(locale, options)).format(value);
+  };
+  const withDigits = [0, 1, 2].map((digits) =>
+    formatter({ minimumFractionDigits: digits, maximumFractionDigits: digits }),
+  );
+  const fixed = (value: number, digits: 0 | 1 | 2) => withDigits[digits]!(value);
+  const percents = [0, 1].map((digits) => formatter({ style: 'percent', maximumFractionDigits: digits }));
+  const integers = formatter({ maximumFractionDigits: 0 });
+  const numbers = formatter({ maximumFractionDigits: 4 });
+  const significant = formatter({ maximumSignificantDigits: 3 });
+  const twoDigits = formatter({ maximumSignificantDigits: 2 });
+  const tenths = formatter({ style: 'percent', maximumFractionDigits: 1 });
+  const signedTenths = formatter({
     style: 'percent',
     minimumFractionDigits: 1,
     maximumFractionDigits: 1,
@@ -57,35 +78,33 @@ export function formatIn(language: Language, unit: Unit): Format {
   });
   const inUnit = (bytes: number, as: Unit = unit) => bytes / bytesIn[as];
   const glance = (bytes: number, as: Unit = unit) => fixed(inUnit(bytes, as), digitsFor(inUnit(bytes, as)));
-  const least = `<\u202f${fixed(0.01, 2)}`;
+  const least = () => `<\u202f${fixed(0.01, 2)}`;
   const shows = (bytes: number, as: Unit = unit) => bytes <= 0 || inUnit(bytes, as) >= 0.005;
   return {
     unit,
     inUnit,
     fromUnit: (value) => value * bytesIn[unit],
-    bytes: (bytes, as = unit) => `${shows(bytes, as) ? glance(bytes, as) : least}\u00a0${as}`,
+    bytes: (bytes, as = unit) => `${shows(bytes, as) ? glance(bytes, as) : least()}\u00a0${as}`,
+    little: (bytes) =>
+      unit === 'GB' ? `${significant(bytes / 1e3)}\u00a0kB` : `${significant(bytes / 2 ** 10)}\u00a0KiB`,
     shows: (bytes) => shows(bytes),
-    column: (bytes) => (shows(bytes) ? fixed(inUnit(bytes), 2) : least),
+    column: (bytes) => (shows(bytes) ? fixed(inUnit(bytes), 2) : least()),
     interval: ({ low, high }) => `${glance(low)}\u2009–\u2009${glance(high)}\u00a0${unit}`,
-    integer: (value) => integers.format(value),
-    number: (value) => numbers.format(value),
+    integer: (value) => integers(value),
+    number: (value) => numbers(value),
     percent: (fraction) => {
-      const tiny = fraction > 0 && fraction < 0.0005;
-      const percents = new Intl.NumberFormat(locale, {
-        style: 'percent',
-        maximumFractionDigits: fraction < 0.0995 ? 1 : 0,
-      });
-      return tiny ? `<\u202f${percents.format(0.001)}` : percents.format(fraction);
+      const shown = percents[fraction < 0.0995 ? 1 : 0]!;
+      return fraction > 0 && fraction < 0.0005 ? `<\u202f${shown(0.001)}` : shown(fraction);
     },
-    permille: (value) => tenths.format(value / 1000),
-    signedPermille: (value) => signedTenths.format(value / 1000),
-    significant: (value) => significant.format(value),
-    seconds: (value) =>
-      value < 1 ? `${significant.format(value * 1000)}\u00a0ms` : `${significant.format(value)}\u00a0s`,
+    permille: (value) => tenths(value / 1000),
+    signedPermille: (value) => signedTenths(value / 1000),
+    significant: (value) => significant(value),
+    times: (value) => twoDigits(value),
+    seconds: (value) => (value < 1 ? `${significant(value * 1000)}\u00a0ms` : `${significant(value)}\u00a0s`),
     large: (value) =>
       value < 1e8
-        ? { value: significant.format(value / 1e6), scale: 'millions' }
-        : { value: significant.format(value / 1e9), scale: 'billions' },
+        ? { value: significant(value / 1e6), scale: 'millions' }
+        : { value: significant(value / 1e9), scale: 'billions' },
   };
 }
 

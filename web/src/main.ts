@@ -1,4 +1,5 @@
 // Starts the planner and keeps page, address and answer in step with what the visitor fills in.
+import { hydrate } from '@lit-labs/ssr-client';
 import { render } from 'lit-html';
 
 import { reportHeight } from './embed';
@@ -13,6 +14,7 @@ import {
   type Choice,
   type State,
 } from './form';
+import { firstContext, initialRequest } from './first';
 import { formatIn } from './format';
 import { wordsIn } from './i18n/i18n';
 import { startPlanner, type Planner } from './planner';
@@ -40,6 +42,8 @@ const groundsDelay = 30; // the answer is painted first, what it rests on after 
 const formDelay = 50; // a form waits this long for its answer, to be drawn once
 const slow = 300; // from here on a visitor is told that there is work, and can stop it
 
+const measuredIn = (container: HTMLElement) => container.querySelectorAll<HTMLElement>('[data-measure]');
+
 class Application {
   private state: State;
   private readonly catalogue: Catalogue;
@@ -58,24 +62,26 @@ class Application {
   private diagnosis: Context['diagnosis'] = null;
   private timer = 0;
   private formTimer = 0;
+  private drawings = 0; // of the grounds
+  private drawing = Promise.resolve(); // the last of them
   private slowTimer = 0;
   private readonly widths = new Map<string, number>();
-  private readonly observer = new ResizeObserver(() => this.measure());
+  private readonly observer = new ResizeObserver((entries) => this.measured(entries));
 
   constructor(
     private readonly planner: Planner,
     private readonly vendor: Vendor,
     private readonly container: HTMLElement,
-    private readonly saved: HTMLInputElement,
+    private readonly saved: HTMLMetaElement,
   ) {
     this.catalogue = planner.catalogue;
     this.state = { ...initialState, ...(vendor.language && { language: vendor.language }) };
+    for (const element of measuredIn(container)) this.widths.set(element.dataset['measure']!, element.clientWidth);
   }
 
   async start(): Promise<void> {
-    (await this.restore(location.hash.slice(1))) || (await this.restore(this.saved.getAttribute('value') ?? ''));
+    (await this.restore(location.hash.slice(1))) || (await this.restore(this.saved.content));
     await this.plan();
-    this.observer.observe(this.container);
     window.addEventListener('popstate', () => void this.restoreAddress());
     window.addEventListener('hashchange', () => void this.restoreAddress());
     document.addEventListener('click', followInside);
@@ -129,7 +135,11 @@ class Application {
       this.before = null;
       this.draw();
     },
-    redraw: () => this.drawAll(),
+    redrawSteps: () => this.drawPage(),
+    redraw: () => {
+      this.drawPage();
+      for (const draw of grounds(this.context())) draw();
+    },
     share: () => void this.share(),
     saveJson: () => {
       const { request } = this.fresh!;
@@ -141,12 +151,12 @@ class Application {
       if (this.problems.length > 0 || this.waiting === 'answer') return;
       this.plans = [...this.plans, { text: textOf(this.state), report: this.fresh! }].slice(-mostPlans);
       this.remember();
-      this.drawAll();
+      void this.drawAll();
     },
     drop: (index) => {
       this.plans = this.plans.filter((_, at) => at !== index);
       this.remember();
-      this.drawAll();
+      void this.drawAll();
     },
     open: (index) => {
       const read = stateOf(this.plans[index]!.text, this.catalogue);
@@ -159,7 +169,7 @@ class Application {
     stop: () => {
       this.planner.stop();
       this.progress = 'stopped';
-      this.drawAll();
+      void this.drawAll();
     },
     resume: () => void this.plan(),
   };
@@ -201,13 +211,13 @@ class Application {
     this.shared = null;
     this.unread = [];
     this.before = null;
+    void this.plan(); // first: the address is written while the planner works
     this.remember(entry);
-    void this.plan();
   }
 
   private remember(entry: 'new' | 'same' = 'same'): void {
     const text = this.text();
-    this.saved.setAttribute('value', text);
+    this.saved.content = text;
     if (location.hash.slice(1) !== text) showInAddress(text, entry);
   }
 
@@ -215,7 +225,7 @@ class Application {
     const request = this.problems.length === 0 ? (this.fresh?.request ?? null) : null;
     const answer = await this.planner.diagnose(text, request);
     if (answer) this.diagnosis = { text, answer };
-    this.drawAll();
+    void this.drawAll();
   }
 
   /** Tells, after a while, that there is work. */
@@ -239,15 +249,18 @@ class Application {
     const turn = ++this.turn;
     const request = requestOf(this.state, this.catalogue);
     this.wait('answer');
-    const answer = 'code' in request ? { version: '', problems: [request] } : await this.planner.answer(request);
+    const answer = 'code' in request ? { version: '', problems: [request] } : await this.planner.glance(request);
     if (!answer || turn !== this.turn) return;
     this.problems = answer.problems;
     if (this.problems.length === 0) this.show(answer);
     if (!this.fresh) this.show(await this.firstAnswer());
     this.wait(this.problems.length === 0 ? 'rest' : null);
     forgetReading();
+    const isFirst = !this.drawn;
     this.draw();
-    if (this.problems.length === 0) await this.complete(request as PlanRequest, turn);
+    await painted();
+    if (isFirst) this.planner.warmUp();
+    if (this.problems.length === 0 && turn === this.turn) await this.complete(request as PlanRequest, turn);
   }
 
   private show(answer: Report): void {
@@ -259,13 +272,16 @@ class Application {
     const whole = await this.planner.plan(request);
     if (!whole || turn !== this.turn) return;
     this.fresh = this.report = whole;
+    await this.drawAll();
+    if (turn !== this.turn) return;
+    const told = this.progress !== 'quiet';
     this.wait(null);
-    this.drawAll();
+    if (told) this.draw();
   }
 
   /** A link may hold input that has no answer; the page then shows that of the first example. */
   private async firstAnswer(): Promise<Report> {
-    return (await this.planner.kept(requestOf(initialState, this.catalogue) as PlanRequest))!;
+    return (await this.planner.kept(initialRequest(this.catalogue)))!;
   }
 
   private context(): Context {
@@ -291,41 +307,77 @@ class Application {
     };
   }
 
+  /** The steps and the answer at once, what it rests on a little later. */
   private draw(): void {
     if (!this.report) return;
+    this.drawPage();
+    clearTimeout(this.timer);
+    this.timer = window.setTimeout(() => void this.drawGrounds(), groundsDelay);
+  }
+
+  private drawPage(): void {
     clearTimeout(this.formTimer);
     const context = this.context();
-    if (!this.drawn) this.container.replaceChildren();
-    this.drawn = true;
-    document.documentElement.lang = this.state.language;
-    document.title = context.words.t('title');
-    render(page(context, this.shared), this.container);
-    clearTimeout(this.timer);
-    if (document.getElementById('grounds')!.childElementCount === 0) this.drawGrounds();
-    else this.timer = window.setTimeout(() => this.drawGrounds(), groundsDelay);
-    this.measure();
-  }
-
-  private drawAll(): void {
-    this.draw();
-    this.drawGrounds();
-  }
-
-  private drawGrounds(): void {
-    clearTimeout(this.timer);
-    render(grounds(this.context()), document.getElementById('grounds')!);
-    this.measure();
-  }
-
-  /** Charts are drawn in pixels of the space they have. */
-  private measure(): void {
-    let changed = false;
-    for (const element of this.container.querySelectorAll<HTMLElement>('[data-measure]')) {
-      const width = Math.round(element.clientWidth);
-      changed ||= width > 0 && width !== this.widths.get(element.dataset['measure']!);
-      if (width > 0) this.widths.set(element.dataset['measure']!, width);
+    if (!this.drawn) this.takeOver();
+    if (document.documentElement.lang !== this.state.language) {
+      document.documentElement.lang = this.state.language; // styles all anew, whatever it was before
+      document.title = context.words.t('title');
     }
-    if (changed) this.draw();
+    render(page(context, this.shared), this.container);
+    this.observe();
+  }
+
+  /** Of the text that stands in the page: what the build wrote, or, in a copy that was saved after use, what was drawn. */
+  private takeOver(): void {
+    const isAsBuilt = this.container.inert && !document.documentElement.classList.contains('own-start');
+    try {
+      if (isAsBuilt) hydrate(page(firstContext(this.catalogue, this.report!, this.actions), null), this.container);
+      else this.container.replaceChildren();
+    } catch (error) {
+      console.error(error); // an extension of the browser has changed the text
+      this.container.replaceChildren();
+    }
+    this.container.inert = false;
+    document.documentElement.classList.remove('own-start');
+    this.drawn = true;
+  }
+
+  private async drawAll(): Promise<void> {
+    this.draw();
+    await this.drawGrounds();
+  }
+
+  /** Resolves when all is drawn, be it by a later call. */
+  private async drawGrounds(): Promise<void> {
+    clearTimeout(this.timer);
+    const drawing = (this.drawing = this.drawParts(++this.drawings));
+    await drawing;
+    if (drawing !== this.drawing) await this.drawing;
+  }
+
+  /** Part by part; another drawing, begun in between, does it all. */
+  private async drawParts(drawing: number): Promise<void> {
+    for (const draw of grounds(this.context())) {
+      draw();
+      await breath();
+      if (drawing !== this.drawings) return;
+    }
+    this.observe();
+  }
+
+  /** Charts are drawn in pixels of the space they have. Told by the browser: to ask it lays out the page once more. */
+  private observe(): void {
+    for (const element of measuredIn(this.container)) this.observer.observe(element);
+  }
+
+  private measured(entries: ResizeObserverEntry[]): void {
+    let changed = false;
+    for (const { target, contentRect } of entries) {
+      const [name, width] = [(target as HTMLElement).dataset['measure']!, Math.round(contentRect.width)];
+      changed ||= width > 0 && width !== this.widths.get(name);
+      if (width > 0) this.widths.set(name, width);
+    }
+    if (changed) void this.drawAll();
   }
 
   private async share(): Promise<void> {
@@ -339,6 +391,15 @@ class Application {
     if (text) save('vram-planner.html', 'text/html', text);
   }
 }
+
+/** Until what was drawn can be seen; a page out of sight draws nothing, and has nothing to wait for. */
+function painted(): Promise<void> {
+  if (document.hidden) return Promise.resolve();
+  return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+}
+
+/** Lets the browser do what is waiting: input, a frame. */
+const breath = () => new Promise((resolve) => setTimeout(resolve));
 
 /** Links within the page scroll and focus; the address keeps the inputs. */
 function followInside(event: MouseEvent): void {
@@ -358,10 +419,11 @@ function hideDeadCopyLine(): void {
 }
 
 async function start(): Promise<void> {
+  if (!document.documentElement.classList.contains('own-start')) await painted(); // what the build drew
   const vendor = await findVendor();
   const [planner, problems] = await startPlanner(vendor.hardware);
   vendor.addHardwareProblems(problems);
-  const saved = document.getElementById('saved-state') as HTMLInputElement;
+  const saved = document.getElementById('saved-state') as HTMLMetaElement;
   await new Application(planner, vendor, document.getElementById('page')!, saved).start();
   hideDeadCopyLine();
   reportHeight();

@@ -2,6 +2,7 @@
 // frame, and one for everything that rests on it (suggestions, curves, matrix), which may take its time. Of requests that
 // follow each other only the newest is answered, and both can be stopped.
 import type { Call, Door, Reply } from './engine';
+import { readFirst } from './first';
 import type { Catalogue, DiagnosisAnswer, Notice, PlanRequest, Report } from './wire';
 
 /** Where an engine runs. */
@@ -135,12 +136,14 @@ class Lane {
 export interface Planner {
   readonly catalogue: Catalogue;
   /** What is in view first: the report without what may take its time. Null: a newer request overtook it, or stopped. */
-  answer(request: PlanRequest): Promise<Report | null>;
+  glance(request: PlanRequest): Promise<Report | null>;
   /** The whole report; null as above. */
   plan(request: PlanRequest): Promise<Report | null>;
   /** An answer that nothing overtakes. */
   kept(request: PlanRequest): Promise<Report | null>;
   diagnose(text: string, request: PlanRequest | null): Promise<DiagnosisAnswer | null>;
+  /** Starts the engine, which takes a moment, before there is a question for it. */
+  warmUp(): void;
   stop(): void;
 }
 
@@ -149,22 +152,25 @@ const parsed = <T>(text: string | null): T | null => (text === null ? null : (JS
 /** `hardware`: a vendor's cards and systems (JSON), left out when there is a problem with them. */
 export async function startPlanner(hardware: string): Promise<[Planner, Notice[]]> {
   const [first, rest] = [new Lane(), new Lane()];
-  type Answer = Catalogue & { problems?: Notice[] };
-  const own = hardware ? parsed<Answer>(await first.ask('catalogueWith', hardware))! : null;
+  const known = readFirst();
+  type Own = Catalogue & { problems?: Notice[] };
+  const own = hardware ? parsed<Own>(await first.ask('catalogueWith', hardware))! : null;
   const problems = own?.problems ?? [];
-  const vendor = hardware && problems.length === 0 ? hardware : '';
-  const catalogue = vendor ? own! : parsed<Catalogue>(await first.ask('catalogue'))!;
-  const asked = (name: 'answer' | 'plan', request: PlanRequest): [Door, ...string[]] => {
-    const text = JSON.stringify(request);
-    return vendor ? [`${name}With`, text, vendor] : [name, text];
-  };
+  const vendor = own && problems.length === 0 ? hardware : '';
+  const catalogue = vendor ? own! : known.catalogue;
+  const asked = (name: 'glance' | 'plan', text: string): [Door, ...string[]] =>
+    vendor ? [`${name}With`, text, vendor] : [name, text];
+  const isKnown = (text: string) => !vendor && text === known.request;
+  const glance = async (text: string, ask: (name: Door, ...texts: string[]) => Promise<string | null>) =>
+    parsed<Report>(isKnown(text) ? known.report : await ask(...asked('glance', text)));
   const planner: Planner = {
     catalogue,
-    answer: async (request) => parsed(await first.askNewest(...asked('answer', request))),
-    plan: async (request) => parsed(await rest.askNewest(...asked('plan', request))),
-    kept: async (request) => parsed(await first.ask(...asked('answer', request))),
+    glance: (request) => glance(JSON.stringify(request), (...call) => first.askNewest(...call)),
+    plan: async (request) => parsed(await rest.askNewest(...asked('plan', JSON.stringify(request)))),
+    kept: (request) => glance(JSON.stringify(request), (...call) => first.ask(...call)),
     diagnose: async (text, request) =>
       parsed(await rest.ask('diagnose', JSON.stringify({ text, ...(request && { request }) }))),
+    warmUp: () => void first.ask(...asked('glance', known.request)),
     stop: () => {
       first.stop();
       rest.stop();

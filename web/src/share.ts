@@ -68,7 +68,7 @@ export async function offlinePage(savedState: string, vendor: string): Promise<s
     const response = await fetch('vramplan.html');
     if (!response.ok) return null;
     const page = new DOMParser().parseFromString(await response.text(), 'text/html');
-    page.getElementById('saved-state')?.setAttribute('value', savedState);
+    page.getElementById('saved-state')?.setAttribute('content', savedState);
     const block = page.getElementById('vendor');
     if (block) block.textContent = vendor;
     return `<!doctype html>\n${page.documentElement.outerHTML}`;

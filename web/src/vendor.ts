@@ -53,6 +53,8 @@ const none = (text: string): Vendor => ({
   addHardwareProblems() {},
 });
 
+export const noVendor = none('');
+
 type Fields = Record<string, unknown>;
 
 const isText = (value: unknown) => typeof value === 'string' && value.trim() !== '';

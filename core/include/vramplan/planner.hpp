@@ -17,6 +17,9 @@ namespace vramplan {
 // The same report without its outlook, in a fraction of the time.
 [[nodiscard]] Result<Report> answer(const PlanRequest& request, const Catalogue& catalogue);
 
+// Without its timeline, too: a fifth of that.
+[[nodiscard]] Result<Report> glance(const PlanRequest& request, const Catalogue& catalogue);
+
 // Only what plan() says of names: unknown_model, unknown_gpu, and overrides that do not suit the model.
 [[nodiscard]] Problems check_names(const PlanRequest& request, const Catalogue& catalogue);
 

@@ -114,15 +114,15 @@ struct Report {
   std::vector<ComponentRow> components;
   std::vector<ComponentRow> beyond_allocated;
   std::vector<LayerRow> layer_rows;
-  std::vector<MemoryEstimate> stages;  // of the pipeline
-  std::optional<RankMap> ranks;        // where a GPU is chosen
-  std::vector<TimelinePoint> timeline;
+  std::vector<MemoryEstimate> stages;                        // of the pipeline
+  std::optional<RankMap> ranks;                              // where a GPU is chosen
+  std::vector<TimelinePoint> timeline;                       // of plan() and answer()
   Bytes host_memory_per_node;                                // what is offloaded or paged
   std::vector<std::pair<Component, Bytes>> host_components;  // of a node; they add up to it
   std::optional<Fit> fit;
   std::optional<SpeedEstimate> speed;  // where a GPU is chosen
   std::vector<Warning> warnings;
-  std::optional<Outlook> outlook;  // of plan(), not of answer()
+  std::optional<Outlook> outlook;  // of plan()
 };
 
 // What a request is changed from: a layout that the planner chose is chosen again for whatever is changed.

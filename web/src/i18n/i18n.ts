@@ -17,20 +17,27 @@ export interface Words {
 
 const texts: Record<Language, Record<string, string>> = { nl, en };
 
-function pluralKey(language: Language, key: string, args: Arguments): string {
-  const count = Number(args.count);
-  return `${key}.${new Intl.PluralRules(language).select(count) === 'one' ? 'one' : 'other'}`;
-}
+const made = new Map<Language, Words>();
 
 export function wordsIn(language: Language): Words {
+  if (!made.has(language)) made.set(language, newWords(language));
+  return made.get(language)!;
+}
+
+function newWords(language: Language): Words {
   const own = texts[language];
-  const numbers = new Intl.NumberFormat(language, { maximumFractionDigits: 3 });
-  const show = (value: string | number) => (typeof value === 'number' ? numbers.format(value) : value);
+  // Dutch and English have the same rule (CLDR), and Intl.PluralRules takes long to make.
+  const pluralKey = (key: string, { count }: Arguments) => `${key}.${Number(count) === 1 ? 'one' : 'other'}`;
+  let numbers: Intl.NumberFormat | undefined; // takes long to make
+  const show = (value: string | number) =>
+    typeof value === 'number'
+      ? (numbers ??= new Intl.NumberFormat(language, { maximumFractionDigits: 3 })).format(value)
+      : value;
   return {
     language,
     has: (key) => Object.hasOwn(own, key),
     t(key, args = {}) {
-      const text = own[key] ?? own[pluralKey(language, key, args)] ?? key;
+      const text = own[key] ?? own[pluralKey(key, args)] ?? key;
       return text.replace(/\{(\w+)\}/g, (whole, name: string) => (name in args ? show(args[name]!) : whole));
     },
   };

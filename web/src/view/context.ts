@@ -12,6 +12,7 @@ export interface Actions {
   chooseGpu(gpu: string, count: number): void;
   undo(): void;
   redraw(): void;
+  redrawSteps(): void; // and the answer beside them
   share(): void;
   saveJson(): void;
   saveCsv(): void;

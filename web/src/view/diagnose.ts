@@ -5,7 +5,7 @@ import { live } from 'lit-html/directives/live.js';
 
 import type { CardPart, Diagnosis } from '../wire';
 import type { Context } from './context';
-import { changeItem } from './suggestions';
+import { changeItem } from './changes';
 import { gpuName } from './words';
 
 const height = 36;

@@ -3,41 +3,29 @@ import { html, nothing, type TemplateResult } from 'lit-html';
 
 import type { LadderStep } from '../wire';
 import type { Context } from './context';
-import { systemName } from './suggestions';
-import { verdictIcon } from './verdict';
-import { gpuName } from './words';
+import { offer, systemName } from './offer';
 
 function speed({ words, format }: Context, step: LadderStep): TemplateResult | typeof nothing {
   if (step.tokens_per_second === null) return nothing;
   const rate = words.t('ladder.rate', { rate: format.significant(step.tokens_per_second) });
   const bought =
     step.role !== 'smallest' && step.times_faster !== null
-      ? words.t('ladder.times', { times: format.significant(step.times_faster) })
+      ? words.t('ladder.times', { times: format.times(step.times_faster) })
       : '';
   return html`<p>${rate}${bought ? html` <strong>${bought}</strong>` : nothing}</p>`;
 }
 
 function rung(context: Context, step: LadderStep): TemplateResult {
-  const { words, format, actions } = context;
-  const name = words.t('suggestion.name', { count: step.count, gpu: gpuName(context, step.gpu) });
+  const { words, format } = context;
   const [machine] = step.systems;
-  return html`<li class="offer verdict-${step.verdict}">
-    <p class="note">${words.t(`ladder.${step.role}`)}</p>
-    <div class="offer-head">
-      ${verdictIcon(step.verdict)}
-      <h4 lang="en">${name}</h4>
-    </div>
-    ${machine ? html`<p lang="en" class="note">${systemName(context, machine)}</p>` : nothing} ${speed(context, step)}
-    <p class="offer-figures">${words.t('ladder.room', { room: format.bytes(step.headroom_bytes) })}</p>
-    <button
-      type="button"
-      class="quiet"
-      aria-label=${words.t('suggestion.choose_this', { name })}
-      @click=${() => actions.chooseGpu(step.gpu, step.count)}
-    >
-      ${words.t('suggestion.choose')}
-    </button>
-  </li>`;
+  return offer(
+    context,
+    step,
+    html`<p class="note">${words.t(`ladder.${step.role}`)}</p>`,
+    html`${machine ? html`<p lang="en" class="note">${systemName(context, machine)}</p>` : nothing}
+      ${speed(context, step)}
+      <p class="offer-figures">${words.t('ladder.room', { room: format.bytes(step.headroom_bytes) })}</p>`,
+  );
 }
 
 export function ladder(context: Context): TemplateResult | typeof nothing {

@@ -92,9 +92,11 @@ function intervalShape(context: Context, scale: Scale) {
   const y = top + height + 16;
   const text = context.words.t('chart.interval', { interval: context.format.interval({ low, expected, high }) });
   const right = scale(high) + 10 + textWidth(text, 12) < scale.range()[1]!;
+  const left = scale(low) - 10 > textWidth(text, 12);
   const place = right ? scale(high) + 10 : scale(low) - 10;
+  const label = svg`<text x=${place} y=${y + 4} font-size="12" text-anchor=${right ? 'start' : 'end'}>${text}</text>`;
   return svg`<g class="interval">
-    <text x=${place} y=${y + 4} font-size="12" text-anchor=${right ? 'start' : 'end'}>${text}</text>
+    ${right || left ? label : nothing}
     <path d="M${scale(low)},${y - 5}v10M${scale(low)},${y}H${scale(high)}M${scale(high)},${y - 5}v10" />
     <circle cx=${scale(expected)} cy=${y} r="4" />
   </g>`;

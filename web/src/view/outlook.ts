@@ -39,7 +39,9 @@ function serving(context: Context, { serving: s }: AfterTraining): TemplateResul
   const length = shape('context');
   const users = shape('users');
   return html`<h3>${words.t('after.serving')}</h3>
-    <p>${words.t('after.cache', { token: format.bytes(s.cache_bytes_per_token), all: format.bytes(s.cache_bytes) })}</p>
+    <p>
+      ${words.t('after.cache', { token: format.little(s.cache_bytes_per_token), all: format.bytes(s.cache_bytes) })}
+    </p>
     <div class="grid">
       ${field(
         context,

@@ -1,5 +1,5 @@
 // The whole page: steps on the left, the answer beside them, its grounds below.
-import { html, nothing, type TemplateResult } from 'lit-html';
+import { html, nothing, render, type TemplateResult } from 'lit-html';
 
 import { units } from '../format';
 import { languages, type Language } from '../i18n/i18n';
@@ -18,7 +18,8 @@ import { afterTraining, growth } from './outlook';
 import { placementSection } from './placement';
 import { problemSummary, unreadNotice, vendorNotice } from './problems';
 import { speedSection } from './speed';
-import { changeSuggestions, hardwareSuggestions } from './suggestions';
+import { changeSuggestions } from './changes';
+import { hardwareSuggestions } from './hardware';
 import { steps } from './steps';
 import { timeline } from './timeline';
 import { linkTo } from '../share';
@@ -122,7 +123,7 @@ function answer(context: Context): TemplateResult {
   const { words, problems, state, actions } = context;
   const stale = isStale(context);
   return html`<section class="answer" id="answer" aria-labelledby="answer-title" tabindex="-1">
-    ${unreadNotice(context)}${problemSummary(context)}${undoNotice(context)}${progressLine(context)}
+    ${unreadNotice(context)}${problemSummary(context)}${undoNotice(context)}
     <div class="answer-body ${stale ? 'stale' : ''}">
       ${stale ? html`<p class="stale-label">${words.t('answer.stale')}</p>` : nothing} ${verdictCard(context)}
       ${threeNumbers(context)} ${memoryBar(context)}
@@ -144,6 +145,7 @@ function answer(context: Context): TemplateResult {
       </details>
       ${contact(context)}
     </div>
+    ${progressLine(context)}
   </section>`;
 }
 
@@ -156,7 +158,7 @@ const parts: readonly [section: string, view: View, shows?: keyof Report][] = [
   ['placement', placementSection],
   ['changes', changeSuggestions, 'suggestions'],
   ['curves', curves, 'curves'],
-  ['timeline', timeline],
+  ['timeline', timeline, 'timeline'],
   ['speed', speedSection],
   ['layouts', layoutSuggestions, 'layouts'],
   ['hardware', hardwareSuggestions, 'suggestions'],
@@ -168,6 +170,8 @@ const parts: readonly [section: string, view: View, shows?: keyof Report][] = [
   ['diagnose', diagnose],
 ];
 
+const shownParts = ({ vendor }: Context) => parts.filter(([section]) => !vendor.hidden.includes(section));
+
 function componentsPanel(context: Context): TemplateResult {
   const { words } = context;
   return html`<section class="panel" id="table" aria-labelledby="table-title" tabindex="-1">
@@ -177,17 +181,24 @@ function componentsPanel(context: Context): TemplateResult {
   </section>`;
 }
 
-/** A part that is not there yet is empty at first, and later the one of the input before. */
-function partOf(context: Context, view: View, shows: keyof Report | undefined) {
-  if (shows && context.report[shows] === undefined) return nothing;
-  const stale = isStale(context) || (shows !== undefined && !context.isFresh(shows));
-  return html`<div class="part ${stale ? 'stale' : ''}">${view(context)}</div>`;
-}
+export type DrawPart = () => void;
 
-/** What the answer rests on; drawn after it, so that typing never waits for it. */
-export function grounds(context: Context): TemplateResult {
-  const shown = parts.filter(([section]) => !context.vendor.hidden.includes(section));
-  return html`<div class="grounds-body">${shown.map(([, view, shows]) => partOf(context, view, shows))}</div>`;
+/**
+ * What the answer rests on, in order; drawn after it and one by one, so that typing never waits. A part that is not there
+ * yet is the one of the input before; at first the list ends there, so that what is shown does not move.
+ */
+export function grounds(context: Context): DrawPart[] {
+  const own = shownParts(context);
+  const missing = own.findIndex(([, , shows]) => shows && context.report[shows] === undefined);
+  const places = document.getElementById('grounds')!.children;
+  return (missing < 0 ? own : own.slice(0, missing)).map(([, view, shows], index) => {
+    const stale = isStale(context) || (shows !== undefined && !context.isFresh(shows));
+    const place = places[index] as HTMLElement;
+    return () => {
+      place.classList.toggle('stale', stale);
+      render(view(context), place);
+    };
+  });
 }
 
 export interface Shared {
@@ -220,7 +231,7 @@ export function page(context: Context, shared: Shared | null): TemplateResult {
       </div>
       <div class="columns" id="steps">${steps(context)}${answer(context)}</div>
       ${sharedLink(context, shared)}
-      <div class="grounds" id="grounds"></div>
+      <div class="grounds" id="grounds">${shownParts(context).map(() => html`<div class="part"></div>`)}</div>
     </main>
     <footer class="site-footer">
       <div class="frame">

@@ -13,7 +13,7 @@ const degree = ({ layout }: PlanRequest, group: Group): number => layout?.[group
 const groupsOf = (request: PlanRequest): Group[] => groups.filter((group) => degree(request, group) > 1);
 
 // Pixels.
-const cell = { width: 74, gap: 6, line: 14 };
+const cell = { width: 70, gap: 6, line: 14 };
 const node = { pad: 10, head: 24, gap: 12 };
 const bracket = 16;
 
@@ -24,28 +24,37 @@ interface Box {
 }
 
 interface Frame {
+  x: number;
   y: number;
+  width: number;
   height: number;
   nodes: number;
   boxes: Box[];
 }
 
-/** Node below node, GPUs in rows as wide as the page allows. */
+/** Nodes beside each other where the page is wide enough, and below; within one, GPUs in rows. */
 function framesOf({ kinds }: Placement, width: number, height: number): Frame[] {
   const step = cell.width + cell.gap;
-  const perRow = Math.max(1, Math.floor((width - 2 * node.pad + cell.gap) / step));
-  let y = 0;
-  return kinds.map(({ nodes, gpus }) => {
-    const rows = Math.ceil(gpus.length / perRow);
-    const frame = { y, nodes, height: node.head + rows * (height + bracket) + node.pad, boxes: [] as Box[] };
-    frame.boxes = gpus.map((gpu, index) => ({
-      gpu,
-      x: node.pad + (index % perRow) * step,
-      y: y + node.head + Math.floor(index / perRow) * (height + bracket),
-    }));
-    y += frame.height + node.gap;
-    return frame;
-  });
+  const widest = Math.max(...kinds.map(({ gpus }) => gpus.length)) * step - cell.gap + 2 * node.pad;
+  const columns = Math.min(kinds.length, Math.max(1, Math.floor((width + node.gap) / (widest + node.gap))));
+  const own = columns > 1 ? widest : width;
+  const perRow = Math.max(1, Math.floor((own - 2 * node.pad + cell.gap) / step));
+  const frames: Frame[] = [];
+  for (let start = 0, y = 0; start < kinds.length; start += columns) {
+    const row = kinds.slice(start, start + columns);
+    const heights = row.map(({ gpus }) => node.head + Math.ceil(gpus.length / perRow) * (height + bracket) + node.pad);
+    row.forEach(({ nodes, gpus }, column) => {
+      const x = column * (own + node.gap);
+      const boxes = gpus.map((gpu, index) => ({
+        gpu,
+        x: x + node.pad + (index % perRow) * step,
+        y: y + node.head + Math.floor(index / perRow) * (height + bracket),
+      }));
+      frames.push({ x, y, width: own, height: heights[column]!, nodes, boxes });
+    });
+    y += Math.max(...heights) + node.gap;
+  }
+  return frames;
 }
 
 const lineOf = (gpu: PlacedGpu, group: Group): string => `${group.toUpperCase()} ${gpu[group] + 1}`;
@@ -83,11 +92,11 @@ function tensorGroups({ report }: Context, { boxes }: Frame, height: number) {
   });
 }
 
-function nodeShape(context: Context, frame: Frame, height: number, width: number, chosen: PlacedGpu | null) {
+function nodeShape(context: Context, frame: Frame, height: number, chosen: PlacedGpu | null) {
   const { words } = context;
   return svg`<g>
-    <rect class="placed-node" x="0.5" y=${frame.y + 0.5} width=${width - 1} height=${frame.height} rx="8" />
-    <text x=${node.pad} y=${frame.y + 16} font-size="12">${words.t('placement.nodes', { count: frame.nodes })}</text>
+    <rect class="placed-node" x=${frame.x + 0.5} y=${frame.y + 0.5} width=${frame.width - 1} height=${frame.height} rx="8" />
+    <text x=${frame.x + node.pad} y=${frame.y + 16} font-size="12">${words.t('placement.nodes', { count: frame.nodes })}</text>
     ${frame.boxes.map((box) => gpuShape(context, box, height, box.gpu === chosen))}
     ${tensorGroups(context, frame, height)}
   </g>`;
@@ -100,10 +109,10 @@ function drawing(context: Context, placement: Placement): TemplateResult {
   const frames = framesOf(placement, width, height);
   const gpus = placement.kinds.flatMap((kind) => kind.gpus);
   const at = focused('placement');
-  const last = frames.at(-1)!;
+  const bottom = Math.max(...frames.map((frame) => frame.y + frame.height));
   return html`<div class="measured" data-measure="placement">
       <svg
-        viewBox="0 0 ${width} ${last.y + last.height + 1}"
+        viewBox="0 0 ${width} ${bottom + 1}"
         width="100%"
         role="img"
         tabindex="0"
@@ -111,7 +120,7 @@ function drawing(context: Context, placement: Placement): TemplateResult {
         aria-describedby="placement-text placement-reading"
         @keydown=${onArrows(context, 'placement', gpus.length, 0)}
       >
-        ${frames.map((frame) => nodeShape(context, frame, height, width, at === null ? null : (gpus[at] ?? null)))}
+        ${frames.map((frame) => nodeShape(context, frame, height, at === null ? null : (gpus[at] ?? null)))}
       </svg>
     </div>
     ${reading('placement', at === null || !gpus[at] ? '' : gpuText(context, gpus[at]))}`;

@@ -1,13 +1,12 @@
-// On what it fits, from the smallest, and what to change when it does not.
+// On what it fits, from the smallest.
 import { html, nothing, type TemplateResult } from 'lit-html';
 
-import { keyOf } from '../form';
-import type { ChangeSuggestion, HardwareSuggestion, SystemGroup, SystemOffer } from '../wire';
+import type { HardwareSuggestion, SystemGroup, SystemOffer } from '../wire';
 import type { Context } from './context';
 import { checkbox } from './field';
 import { ladder } from './ladder';
-import { verdictIcon } from './verdict';
-import { gpuName, valueName } from './words';
+import { offer, systemName } from './offer';
+import { gpuName } from './words';
 
 const groups: readonly SystemGroup[] = ['workstation', 'pcie_server', 'hgx', 'rack'];
 const firstFew = 4;
@@ -54,12 +53,6 @@ function filters(context: Context): TemplateResult {
 }
 const unfolded = new Set<SystemGroup>();
 
-export function systemName({ catalogue, words }: Context, { id, systems_needed: needed }: SystemOffer): string {
-  const system = catalogue.systems.find((entry) => entry.id === id);
-  const name = system ? `${system.vendor} ${system.name}` : id;
-  return needed > 1 ? words.t('system.several', { count: needed, name }) : name;
-}
-
 function offers(context: Context, systems: SystemOffer[]): TemplateResult | typeof nothing {
   const { words } = context;
   if (systems.length === 0) return nothing;
@@ -76,29 +69,19 @@ function statusTag({ words }: Context, { status }: HardwareSuggestion): Template
   return status === 'shipping' ? nothing : html`<p><span class="tag">${words.t(`status.${status}`)}</span></p>`;
 }
 
-function offer(context: Context, suggestion: HardwareSuggestion): TemplateResult {
-  const { words, format, actions } = context;
+function suggested(context: Context, suggestion: HardwareSuggestion): TemplateResult {
+  const { words, format } = context;
   const figures = { need: format.bytes(suggestion.device.expected), usable: format.bytes(suggestion.usable_bytes) };
-  const name = words.t('suggestion.name', { count: suggestion.count, gpu: gpuName(context, suggestion.gpu) });
-  return html`<li class="offer verdict-${suggestion.verdict}">
-    <div class="offer-head">
-      ${verdictIcon(suggestion.verdict)}
-      <h4 lang="en">${name}</h4>
-    </div>
-    <p class="offer-figures">
-      <strong>${words.t(`verdict.${suggestion.verdict}`)}</strong>
-      ${words.t(suggestion.count > 1 ? 'suggestion.need_each' : 'suggestion.need', figures)}
-    </p>
-    ${statusTag(context, suggestion)} ${offers(context, suggestion.systems)}
-    <button
-      type="button"
-      class="quiet"
-      aria-label=${words.t('suggestion.choose_this', { name })}
-      @click=${() => actions.chooseGpu(suggestion.gpu, suggestion.count)}
-    >
-      ${words.t('suggestion.choose')}
-    </button>
-  </li>`;
+  return offer(
+    context,
+    suggestion,
+    nothing,
+    html`<p class="offer-figures">
+        <strong>${words.t(`verdict.${suggestion.verdict}`)}</strong>
+        ${words.t(suggestion.count > 1 ? 'suggestion.need_each' : 'suggestion.need', figures)}
+      </p>
+      ${statusTag(context, suggestion)} ${offers(context, suggestion.systems)}`,
+  );
 }
 
 function offerGroup(context: Context, group: SystemGroup, all: HardwareSuggestion[]): TemplateResult | typeof nothing {
@@ -115,7 +98,7 @@ function offerGroup(context: Context, group: SystemGroup, all: HardwareSuggestio
     <h3>${words.t(`group.${group}`)}</h3>
     <p class="note">${words.t(`group.${group}.text`)}</p>
     <ul class="offers">
-      ${(open ? own : own.slice(0, firstFew)).map((suggestion) => offer(context, suggestion))}
+      ${(open ? own : own.slice(0, firstFew)).map((suggestion) => suggested(context, suggestion))}
     </ul>
     ${
       rest > 0
@@ -164,60 +147,5 @@ export function hardwareSuggestions(context: Context): TemplateResult {
     <p role="status" class="note">${words.t('filter.found', { count: systems.length })}</p>
     <div class="offer-groups">${groups.map((group) => offerGroup(context, group, systems))}</div>
     ${leftOut(context)}
-  </section>`;
-}
-
-function fromTo(context: Context, { pointer, from, to }: ChangeSuggestion): string {
-  const name = (value: string | number | boolean) => valueName(context, pointer, value);
-  return context.words.t('change.from_to', { from: name(from), to: name(to) });
-}
-
-function speedAfter({ words, format }: Context, change: ChangeSuggestion): string {
-  if (change.tokens_per_second === null || change.times_as_fast === null) return '';
-  const figures = {
-    rate: format.significant(change.tokens_per_second),
-    times: format.significant(change.times_as_fast),
-  };
-  return words.t('change.speed', figures);
-}
-
-export function changeItem(context: Context, change: ChangeSuggestion): TemplateResult {
-  const { words, format, actions } = context;
-  const saved = format.bytes(change.saved_bytes);
-  const field = words.t(`field.${keyOf(change.pointer)}`);
-  const text = `${field}, ${fromTo(context, change)}`;
-  const told = `change.${change.id}`;
-  return html`<li class="change verdict-${change.verdict}">
-    <div class="offer-head">
-      ${verdictIcon(change.verdict)}
-      <h3>${field}<span>${fromTo(context, change)}</span></h3>
-    </div>
-    ${words.has(told) ? html`<p>${words.t(told)}</p>` : nothing}
-    <p class="offer-figures">
-      ${words.t('change.saves', { saved, need: format.bytes(change.device.expected) })} ${speedAfter(context, change)}
-      <strong>${words.t(`verdict.${change.verdict}`)}</strong>
-    </p>
-    <button
-      type="button"
-      class="quiet"
-      aria-label=${words.t('change.apply_this', { text })}
-      @click=${() => actions.apply(change.request)}
-    >
-      ${words.t('change.apply')}
-    </button>
-  </li>`;
-}
-
-export function changeSuggestions(context: Context): TemplateResult | typeof nothing {
-  const changes = (context.report.suggestions?.changes ?? []).filter((change) =>
-    context.format.shows(change.saved_bytes),
-  );
-  if (changes.length === 0) return nothing;
-  return html`<section class="panel" id="changes" aria-labelledby="changes-title" tabindex="-1">
-    <h2 id="changes-title">${context.words.t('change.title')}</h2>
-    <p>${context.words.t('change.intro')}</p>
-    <ul class="changes">
-      ${changes.map((change) => changeItem(context, change))}
-    </ul>
   </section>`;
 }
