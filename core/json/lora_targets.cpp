@@ -65,6 +65,16 @@ constexpr Alias kAliases[] = {
     {"mlp.c_proj", {"down"}},
     {"dense_h_to_4h", {"up"}},
     {"dense_4h_to_h", {"down"}},
+    // Megatron-Core
+    {"linear_qkv", {"q", "k", "v", "qkv"}},
+    {"linear_proj", {"o"}},
+    {"linear_q_proj", {"q"}},
+    {"linear_q_down_proj", {"q_a"}},
+    {"linear_q_up_proj", {"q_b"}},
+    {"linear_kv_down_proj", {"kv_a"}},
+    {"linear_kv_up_proj", {"kv_b"}},
+    {"linear_fc1", {"gate", "up", "gate_up"}},
+    {"linear_fc2", {"down"}},
     // around the layers
     {"lm_head", {"head"}},
     {"embed_out", {"head"}},

@@ -56,7 +56,8 @@ Choice base_weights(const TrainingChoice& t) {
 
 // Unsloth compiles the modules of a model whose own weights train: other kernels than those modelled here. torchtitan
 // trains whole models. litgpt's
-// scripts train everything or adapters without magnitudes. DeepSpeed gives an optimizer flat shards, which have no
+// scripts train everything or adapters without magnitudes; so does Megatron-Bridge, whose frozen weights are never
+// quantized to a few bits (src/megatron/bridge/peft). DeepSpeed gives an optimizer flat shards, which have no
 // shape to project, and gradients when they are all there.
 Choice method(const TrainingChoice& t) {
   using enum Method;
@@ -64,8 +65,8 @@ Choice method(const TrainingChoice& t) {
     case FrameworkId::litgpt: return one_of("/training/method", t.method, {full, lora, qlora});
     case FrameworkId::unsloth: return one_of("/training/method", t.method, {lora, dora, qlora});
     case FrameworkId::deepspeed: return one_of("/training/method", t.method, {full, freeze, lora, dora, qlora});
-    case FrameworkId::megatron:
     case FrameworkId::torchtitan: return one_of("/training/method", t.method, {full});
+    case FrameworkId::megatron: return one_of("/training/method", t.method, {full, lora});
     default: return one_of("/training/method", t.method, {full, freeze, lora, dora, qlora, galore, lomo});
   }
 }
@@ -443,6 +444,16 @@ void check_rank(const TrainingChoice& t, Problems& problems) {
                      "optimizer.name", problems);
 }
 
+// ParallelLinearAdapter cuts its first matrix along the rank, ranks being equal (Megatron-Bridge, peft/utils.py;
+// megatron/core/utils.py, divide).
+void check_adapter_rank(const PlanRequest& request, Problems& problems) {
+  const TrainingChoice& t = request.training;
+  if (!request.layout || t.framework != FrameworkId::megatron || !has_adapters(t.method)) return;
+  check_inconsistent(t.lora.rank % request.layout->tp != 0, "/training/lora/rank", "lora.rank", "layout.tp", problems);
+  check_inconsistent(request.layout->etp && t.lora.rank % *request.layout->etp != 0, "/training/lora/rank", "lora.rank",
+                     "layout.etp", problems);
+}
+
 void check_fp8_parameters(const TrainingChoice& t, Problems& problems) {
   check_inconsistent(t.fp8_parameters && t.precision != Precision::fp8, "/training/fp8_parameters", "fp8_parameters",
                      "precision", problems);
@@ -683,6 +694,7 @@ Problems check_request(const PlanRequest& request) {
   check_badam(request, problems);
   check_recompute_modules(request.training, problems);
   check_fp8_parameters(request.training, problems);
+  check_adapter_rank(request, problems);
   return problems;
 }
 

@@ -375,7 +375,7 @@ void add_others(Contributions& out, const Run& run) {
                                .types = run.types,
                                .micro_batch = t.micro_batch,
                                .tokens = divide_up(t.sequence_length, run.layout.cp),
-                               .gathers_for_head = run.stage.last && run.layout.sp,
+                               .gathers_for_head = run.stage.last && run.layout.sp && trains_outside(t, Module::head),
                                .gradients = t.fp32_gradients.value_or(true) ? ElementType::fp32 : run.types.weights,
                                .fp8_copies = run.framework.fp8 && !t.fp8_parameters,
                                .cublas_workspace = run.cublas_workspace});
@@ -486,7 +486,7 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
   set_size(run, layout, {training.micro_batch, training.sequence_length});
   run.types = state_types(training, run.framework);
   const std::vector<ParameterGroup> groups = groups_for(*run.model, training.objective);
-  run.inventory = take_inventory(*run.model, training, groups);
+  run.inventory = take_inventory(*run.model, training, groups, {layout.tp, expert_tensor_ranks(layout)});
   if (run.framework.trains_whole_units)
     run.inventory.with_gradients = run.inventory.total - run.inventory.outside_layers;
   run.adapter_targets = adapter_targets(training, groups);

@@ -28,6 +28,11 @@ const SETTINGS = [
     change: { training: { fp8_parameters: true } },
   },
   {
+    // perf_recipes/llama: adapters on one module.
+    rows: ({ source, request }) => source === BRIDGE && request.training.method === 'lora',
+    change: { training: { lora: { targets: ['linear_qkv'] } } },
+  },
+  {
     // perf_recipes/deepseek.
     rows: ({ source, request }) =>
       source === BRIDGE && request.model === 'deepseek-ai/DeepSeek-V3' && request.training.recompute === 'selective',

@@ -1,6 +1,10 @@
 // Megatron-Core's layers and what stands beside them, against bytes worked out by hand from its sources.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <limits>
+#include <utility>
+
 #include "support/steps.hpp"
 #include "vramplan/step.hpp"
 
@@ -286,4 +290,193 @@ TEST_CASE(
   CHECK(2 * held(alone, Component::gradients) == held(sixteen, Component::gradients));
   // Two normed streams and the MLP's product; attention's answer is kept by attention itself.
   CHECK(Case().tensor(2).kept() - c.kept() == kTokens * (2 * kH + kF) / 2);
+}
+
+namespace {
+
+constexpr std::int64_t kRank = 16;
+
+Case lora(std::int64_t ranks, std::vector<std::string> targets = {"all-linear"}) {
+  Case c;
+  c.tensor(ranks);
+  c.training.method = Method::lora;
+  c.training.objective = Objective::sft;
+  c.training.lora.rank = kRank;
+  c.training.lora.targets = std::move(targets);
+  return c;
+}
+
+// A layer whose input needs a gradient: the first one's does not.
+std::int64_t kept_above(const Case& c) {
+  const Step s = c.step();
+  return s.kept_per_layer(s.stacks().back()).value;
+}
+
+using Shapes = std::vector<std::pair<Dim, Dim>>;
+Shapes adapter_shapes(const Case& c) {
+  Shapes shapes;
+  const Step step = c.step();
+  for (const TrainedTensor& t : step.run().inventory.tensors) shapes.emplace_back(t.rows, t.columns);
+  return shapes;
+}
+
+}  // namespace
+
+TEST_CASE("Megatron-Bridge adapts joined matrices, and ranks share both matrices of an adapter") {
+  // q, k and v; what follows attention; gate and up; down. Ahead of the first and the third stands the whole stream,
+  // so that the rank is cut; ahead of the others a part of it.
+  CHECK(adapter_shapes(lora(1)) == Shapes{{kRank, kH},
+                                          {kQ + 2 * kKv, kRank},
+                                          {kRank, kQ},
+                                          {kH, kRank},
+                                          {kRank, kH},
+                                          {2 * kF, kRank},
+                                          {kRank, kF},
+                                          {kH, kRank}});
+  CHECK(adapter_shapes(lora(4)) == Shapes{{kRank / 4, kH},
+                                          {(kQ + 2 * kKv) / 4, kRank},
+                                          {kRank, kQ / 4},
+                                          {kH / 4, kRank},
+                                          {kRank / 4, kH},
+                                          {2 * kF / 4, kRank},
+                                          {kRank, kF / 4},
+                                          {kH / 4, kRank}});
+  // One name of ours is enough to reach what Megatron-Core has joined.
+  CHECK(adapter_shapes(lora(4, {"v"})) == Shapes{{kRank / 4, kH}, {(kQ + 2 * kKv) / 4, kRank}});
+  CHECK(adapter_shapes(lora(4, {"up"})) == Shapes{{kRank / 4, kH}, {2 * kF / 4, kRank}});
+}
+
+TEST_CASE("experts of a rank share one adapter; routers have none, down-projections of latent attention are cut too") {
+  Case c = lora(1);
+  c.model = "Qwen/Qwen3-30B-A3B";
+  c.layout.dp = 8;
+  constexpr std::int64_t h = 2048, q = 4096, kv = 512, fe = 768;
+  const Shapes expected{{kRank, h}, {q + 2 * kv, kRank}, {kRank, q},  {h, kRank},
+                        {kRank, h}, {2 * fe, kRank},     {kRank, fe}, {h, kRank}};
+  CHECK(adapter_shapes(c) == expected);
+  c.layout.ep = 8;
+  CHECK(adapter_shapes(c) == expected);
+  const Step step = c.step();
+  CHECK(step.run().inventory.expert_adapters == Params(48 * kRank * (h + 2 * fe + fe + h)));
+  // Adam's states of the rest are shared by eight ranks, those of experts by the one that holds the same.
+  const std::int64_t rest = 48 * kRank * (h + q + 2 * kv + q + h);
+  const std::int64_t experts = 48 * kRank * (h + 2 * fe + fe + h);
+  CHECK(support::held(step, Component::optimizer_states, EventKind::steady) == 8 * (rest / 8 + experts));
+
+  Case latent = lora(4, {"q", "q_a", "kv_a", "kv_b"});
+  latent.model = "deepseek-ai/DeepSeek-V2-Lite";  // no compressed queries
+  constexpr std::int64_t hidden = 2048, heads = 16, key = 192, compressed = 512 + 64;
+  const Shapes one_group{{kRank / 4, hidden},     {heads * key / 4, kRank}, {kRank / 4, hidden},
+                         {compressed / 4, kRank}, {kRank / 4, 512},         {heads * 256 / 4, kRank}};
+  Shapes both = one_group;  // the dense layer and those with experts
+  both.insert(both.end(), one_group.begin(), one_group.end());
+  CHECK(adapter_shapes(latent) == both);
+}
+
+TEST_CASE(
+    "a frozen base has weights alone; adapters have FP32 gradients, copies and states, and a dummy for each shape") {
+  Case c = lora(2);
+  c.layout.dp = 4;
+  const Step step = c.step();
+  const auto held = [&](Component component) { return support::held(step, component, EventKind::steady); };
+  const std::int64_t matrices = (kH * (kQ + 2 * kKv) + kQ * kH + 3 * kH * kF) / 2;
+  const std::int64_t base = 80 * (matrices + 2 * kH) + 2 * (kV / 2) * kH + kH;
+  const std::int64_t of_layer = kRank * ((kH + kQ + 2 * kKv) + (kQ + kH) + (kH + 2 * kF) + (kF + kH)) / 2;
+  CHECK(held(Component::frozen_weights) == 2 * base);
+  CHECK(held(Component::weights) == 0);
+  CHECK(held(Component::adapters) == 2 * 80 * of_layer);
+  CHECK(held(Component::gradients) == 4 * 80 * of_layer);
+  CHECK(held(Component::master_weights) == 4 * 80 * of_layer / 4);
+  CHECK(held(Component::optimizer_states) == 8 * 80 * of_layer / 4);
+  // Of the eight matrices of a layer three shapes occur twice: those that read and those that make the hidden size.
+  const std::int64_t shapes = kRank * (kH + (kQ + 2 * kKv) + kQ + kH + 2 * kF + kF) / 2;
+  CHECK(held(Component::buffers) == 2 * shapes + 4 * kTokens * 128 + 3 * 8 * kTokens);
+}
+
+TEST_CASE(
+    "of the inputs of frozen matrices only those are kept that an adapter reads, and the middle of each adapter") {
+  // Two streams with a deviation each, queries, keys, values, the answer of attention and its log-sum-exp, and the
+  // gate and up that the activation kept; with adapters everywhere also both normed streams, and the MLP's product.
+  const std::int64_t always = 2 * (2 * kH + 2 * kQ + 2 * kKv + 2 * kF) + 2 * 4 + 4 * kHeads;
+  CHECK(kept_above(lora(1)) == kTokens * (always + 2 * (2 * kH + kF + 4 * kRank)));
+  CHECK(kept_above(lora(1, {"qkv"})) == kTokens * (always + 2 * (kH + kRank)));
+  CHECK(kept_above(lora(1, {"o"})) == kTokens * (always + 2 * kRank));
+  CHECK(kept_above(lora(1, {"down"})) == kTokens * (always + 2 * (kF + kRank)));
+  // Where ranks share the tokens an adapter keeps all tokens of a normed stream, and the norm its own part beside them.
+  const std::int64_t normed = 2 * (2 * kH + 2 * kH / 4);
+  CHECK(kept_above(lora(4)) == kTokens * (always / 4 + normed + 2 * (kF / 4 + 4 * kRank)));
+  Case whole = lora(4);  // every rank has the whole streams
+  whole.layout.sp = false;
+  const std::int64_t streams = 2 * 2 * kH + 2 * 4;
+  CHECK(kept_above(whole) == kTokens * (streams + (always - streams) / 4 + 2 * (2 * kH + kF / 4 + 4 * kRank)));
+  // Nothing below the first adapter needs a gradient: no stream, no norm, of the first layer.
+  const Step step = lora(1).step();
+  CHECK(kept_above(lora(1)) - step.kept_per_layer(step.stacks().front()).value == kTokens * (2 * kH + 4));
+}
+
+TEST_CASE("adapters read what was not rounded to FP8, of which the norm keeps a copy") {
+  Case c = lora(1);
+  const std::int64_t sixteen = kept_above(c);
+  c.training.precision = Precision::fp8;
+  CHECK(kept_above(c) - sixteen == kTokens * 2 * kH);
+  Case shared = lora(4);
+  const std::int64_t parts = kept_above(shared);
+  shared.training.precision = Precision::fp8;
+  CHECK(parts - kept_above(shared) == kTokens * 2 * kH / 4);  // one byte in the place of two
+  // Weights held in FP8, of the frozen base; adapters are not.
+  c.training.fp8_parameters = true;
+  const std::int64_t matrices = kH * (kQ + 2 * kKv) + kQ * kH + 3 * kH * kF;
+  const Step step = c.step();
+  CHECK(support::held(step, Component::frozen_weights, EventKind::steady) ==
+        2 * (80 * (matrices + 2 * kH) + 2 * kV * kH + kH));
+  CHECK(support::held(step, Component::adapters, EventKind::steady) ==
+        2 * 80 * kRank * ((kH + kQ + 2 * kKv) + (kQ + kH) + (kH + 2 * kF) + (kF + kH)));
+}
+
+TEST_CASE("dropout ahead of an adapter keeps a mask and a copy of its own") {
+  Case c = lora(1, {"qkv"});
+  const std::int64_t without = kept_above(c);
+  c.training.lora.dropout = 0.1;
+  CHECK(kept_above(c) - without == kTokens * (2 + 1) * kH);
+}
+
+TEST_CASE("experts keep the rows that their shared adapter reads, and its middle") {
+  Case c = lora(1);
+  c.model = "mistralai/Mixtral-8x7B-v0.1";
+  c.layout.dp = 8;
+  c.layout.ep = 8;
+  constexpr std::int64_t h = 4096, q = 4096, kv = 1024, f = 14336, heads = 32, experts = 8, chosen = 2;
+  const std::int64_t attention = 2 * (2 * h + 2 * q + 2 * kv + 2 * kRank) + 4 + 4 * heads;
+  const std::int64_t norm = 2 * h + 4;  // what the router read is kept by nobody
+  const std::int64_t router = 2 * 4 * experts + 8 * chosen + 2 * 4 * experts;
+  const std::int64_t rows = chosen * (2 * (h + 3 * f + 2 * kRank) + 4);
+  CHECK(kept_above(c) == kTokens * (attention + norm + router + rows));
+}
+
+TEST_CASE("a frozen head gathers its tokens for as long as it multiplies them") {
+  const auto standing = [](const Case& c) {
+    return support::held(c.step(), Component::communication_buffers, EventKind::steady);
+  };
+  Case full;
+  full.tensor(2);
+  CHECK(standing(full) - standing(lora(2)) >= 2 * kTokens * kH);
+  const auto working = [](const Case& c) {
+    return support::held(c.step(), Component::working_memory, EventKind::forward_head);
+  };
+  CHECK(working(lora(2)) == 2 * kTokens * kH + 2 * kTokens * kH / 2);  // beside the rank's part, which nobody keeps
+}
+
+TEST_CASE("more ranks of tensor parallelism never need more for adapters") {
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    std::int64_t before = std::numeric_limits<std::int64_t>::max();
+    for (const std::int64_t ranks : {1, 2, 4, 8}) {
+      Case c = lora(ranks);
+      c.training.recompute = recompute;
+      const Step step = c.step();
+      std::int64_t highest = 0;
+      for (const Event event : step.events()) highest = std::max(highest, step.live(event).value);
+      CHECK(highest < before);
+      before = highest;
+    }
+  }
 }

@@ -202,6 +202,8 @@ TEST_CASE("adapter targets are read as people write them") {
   CHECK(targets_of("all-linear") == Lines{"all-linear"});
   CHECK(targets_of({"q", "v"}) == Lines{"q", "v"});
   CHECK(targets_of({"q_proj", "v_proj", "q"}) == Lines{"q", "v"});
+  CHECK(targets_of({"linear_qkv", "linear_proj"}) == Lines{"q", "k", "v", "qkv", "o"});
+  CHECK(targets_of({"decoder.layers.0.mlp.linear_fc1", "linear_fc2"}) == Lines{"gate", "up", "gate_up", "down"});
   CHECK(targets_of("q, v,o,mlp") == Lines{"q", "v", "o", "gate", "up", "down", "gate_up"});
   CHECK(targets_of({"q,k,v,o,mlp,lm_head"}).back() == "head");
   CHECK(targets_of({"query_key_value"}) == Lines{"qkv"});
@@ -401,6 +403,29 @@ TEST_CASE("recompute by module, tokens of experts and the exchange of context pa
         Lines{"not_supported /training/base_weights"});
   CHECK(problems_of(with("/layout/cp_exchange", "ring")).empty());
   CHECK(problems_of(with("/layout/cp_exchange", "bus")) == Lines{"unknown_value /layout/cp_exchange"});
+}
+
+TEST_CASE("Megatron takes LoRA alone of what adapts, at a rank that the ranks of tensor parallelism divide") {
+  const auto megatron = [](Json training, Json layout) {
+    Json request = sound();
+    training.update({{"framework", "megatron"}, {"sequence_length", 2048}});
+    request["training"] = training;
+    request["layout"] = layout;
+    request["hardware"]["count"] = 8;
+    return problems_of(request);
+  };
+  const Json tensor = {{"dp", 2}, {"zero", 1}, {"tp", 4}, {"sp", true}};
+  CHECK(megatron({{"method", "lora"}}, tensor).empty());
+  CHECK(megatron({{"method", "lora"}, {"lora", {{"rank", 8}}}}, tensor).empty());
+  CHECK(megatron({{"method", "lora"}, {"lora", {{"rank", 6}}}}, tensor) == Lines{"inconsistent /training/lora/rank"});
+  CHECK(megatron({{"method", "full"}, {"lora", {{"rank", 6}}}}, tensor).empty());
+  const Json experts = {{"dp", 4}, {"zero", 1}, {"tp", 2}, {"etp", 4}};
+  CHECK(megatron({{"method", "lora"}, {"lora", {{"rank", 6}}}}, experts) == Lines{"inconsistent /training/lora/rank"});
+  CHECK(megatron({{"method", "dora"}}, tensor) == Lines{"not_supported /training/method"});
+  CHECK(megatron({{"method", "qlora"}, {"base_weights", "nf4"}}, tensor) ==
+        Lines{"not_supported /training/base_weights", "not_supported /training/method"});
+  CHECK(megatron({{"method", "lora"}, {"lora", {{"modules_to_save", {"head"}}}}}, tensor) ==
+        Lines{"not_supported /training/lora/modules_to_save"});
 }
 
 TEST_CASE("ranks may each compute the whole loss, where tensor parallelism and the loss allow it") {

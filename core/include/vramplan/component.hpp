@@ -112,8 +112,10 @@ enum class Symbol : std::uint8_t {
   sp,   // tokens of a sequence between the matrices: with sequence parallelism a rank's part
   sx,   // rows of a sequence that a rank sends to experts: its tokens, once for each expert
   sm,   // rows that its own experts get
+  rt,   // of the adapter rank, what one of the ranks that share a matrix makes
+  ht,   // of the hidden size, the same
 };
-inline constexpr std::size_t kSymbolCount = static_cast<std::size_t>(Symbol::sm) + 1;
+inline constexpr std::size_t kSymbolCount = static_cast<std::size_t>(Symbol::ht) + 1;
 
 struct SymbolTable {
   std::array<std::int64_t, kSymbolCount> value{};

@@ -80,10 +80,10 @@ struct EnumNames<Component> {
 };
 template <>
 struct EnumNames<Symbol> {
-  static constexpr Names<kSymbolCount> values = {"1",  "b",  "s",   "sk", "sc",   "h",   "a",    "ak",  "q",  "kv",
-                                                 "v",  "av", "qkv", "c",  "cq",   "w",   "f",    "fe",  "fs", "m",
-                                                 "E",  "t",  "V",   "r",  "i",    "j",   "x",    "n",   "nc", "d",
-                                                 "dk", "k",  "ke",  "se", "h_sp", "E_r", "s_sp", "s_x", "s_m"};
+  static constexpr Names<kSymbolCount> values = {
+      "1",  "b", "s",  "sk", "sc", "h",  "a",    "ak",  "q",    "kv",  "v",   "av",   "qkv", "c",
+      "cq", "w", "f",  "fe", "fs", "m",  "E",    "t",   "V",    "r",   "i",   "j",    "x",   "n",
+      "nc", "d", "dk", "k",  "ke", "se", "h_sp", "E_r", "s_sp", "s_x", "s_m", "r_tp", "h_tp"};
 };
 
 // model.hpp

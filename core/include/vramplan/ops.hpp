@@ -63,7 +63,7 @@ struct Workspace {
 
 struct Op {
   static constexpr std::size_t kMaxInputs = 6;
-  static constexpr std::size_t kMaxOutputs = 3;
+  static constexpr std::size_t kMaxOutputs = 4;
   static constexpr std::size_t kMaxSaved = 6;
   std::array<TensorId, kMaxInputs> inputs{};
   std::array<TensorId, kMaxOutputs> outputs{};

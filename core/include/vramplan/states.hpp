@@ -67,16 +67,24 @@ struct Inventory {
 
 // The group with the largest layers: from it BAdam's heaviest layer comes.
 [[nodiscard]] std::size_t largest_group(const Inventory& inventory);
-// Bit per Module that carries an adapter; 0 when the method has none, or when no target is a module of this model.
+// The matrices that carry an adapter, as the framework holds them; none when the method has none, or when no target is
+// a module of this model.
+[[nodiscard]] std::vector<ParameterGroup> adapted_groups(const TrainingChoice& training,
+                                                         const std::vector<ParameterGroup>& groups);
+// The same, a bit per Module.
 [[nodiscard]] std::uint64_t adapter_targets(const TrainingChoice& training, const std::vector<ParameterGroup>& groups);
 // Whether the embedding or the head is trained: with the whole model, as a copy beside the adapters, or as a new head.
 [[nodiscard]] bool trains_outside(const TrainingChoice& training, Module module);
 // The tensors of the model that the objective runs: a reward model has one output in the place of the vocabulary
 // (transformers/modeling_layers.py, GenericForSequenceClassification).
 [[nodiscard]] std::vector<ParameterGroup> groups_for(const ModelArchitecture& model, Objective objective);
+// Ranks that cut the matrices of adapters where the model's own are cut: those of tensor parallelism, and of experts.
+struct AdapterRanks {
+  std::int64_t tensor = 1, expert = 1;
+};
 // `groups`: those of groups_for.
 [[nodiscard]] Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& training,
-                                       const std::vector<ParameterGroup>& groups);
+                                       const std::vector<ParameterGroup>& groups, AdapterRanks ranks = {});
 
 // The types in which a run holds its numbers.
 struct StateTypes {
@@ -120,8 +128,13 @@ void add_gradients_between_passes(Contributions& out, const Inventory& inventory
 
 // states/megatron.cpp. Matrices of blocks and the head, as kernels multiply them: not routers and tables.
 [[nodiscard]] bool is_matrix(const ParameterGroup& group);
-// One of each shape: q, k and v are one matrix, and so are gate and up.
+// Of modules that are one matrix in Megatron-Core, its name here: q, k and v are, and so are gate and up.
+[[nodiscard]] Module joined(Module module);
+// Matrices as Megatron-Core has them.
+[[nodiscard]] std::vector<ParameterGroup> joined_matrices(const std::vector<ParameterGroup>& groups);
+// One of each shape: of them, and of the matrices of adapters.
 [[nodiscard]] Params distinct_matrices(const std::vector<ParameterGroup>& groups);
+[[nodiscard]] Params distinct_adapters(const Inventory& inventory);
 // What Megatron-Core and TransformerEngine keep beside weights and optimizer states.
 struct MegatronSetting {
   const ModelArchitecture& part;  // of the model, on this rank

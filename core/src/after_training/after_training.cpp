@@ -35,11 +35,9 @@ Parts parts_of(const PlanRequest& request, const ModelArchitecture& model) {
 }
 
 Params largest_target(const Parts& p) {
-  const std::uint64_t targets = adapter_targets(*p.training, p.groups);
   Params largest;
-  for (const ParameterGroup& g : p.groups) {
-    const bool adapted = ((targets >> static_cast<unsigned>(g.module)) & 1U) != 0;
-    if (adapted && g.layer_group != kOutsideLayers) largest = std::max(largest, parameters_per_copy(g));
+  for (const ParameterGroup& g : adapted_groups(*p.training, p.groups)) {
+    largest = std::max(largest, parameters_per_copy(g));
   }
   return largest;
 }

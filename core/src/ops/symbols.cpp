@@ -184,6 +184,8 @@ SymbolTable widths_for(const BlockContext& c, const LayerGroup* group) {
   t.capacity = c.expert_capacity;
   t[Symbol::V] = head_rows_of(*c.model);
   t[Symbol::r] = c.rank;
+  t[Symbol::rt] = divide_up(c.rank, c.tensor_ranks);
+  t[Symbol::ht] = divide_up(c.model->hidden_size, c.tensor_ranks);
   if (group == nullptr) return t;
   const Fill fill{t, c.model->hidden_size};
   for (const Mixer& mixer : group->mixers) std::visit(fill, mixer);

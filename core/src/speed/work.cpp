@@ -145,9 +145,11 @@ bool joins(const MatrixProduct& a, const MatrixProduct& b) {
 
 void add_product(const ParameterGroup& g, const Choices& c, LayerWork& w) {
   const MatrixProduct p = product_of(g);
-  const bool adapted = g.quantizable && (c.targets >> static_cast<unsigned>(g.module) & 1U) != 0;
+  const Module module = c.megatron ? joined(g.module) : g.module;
+  bool adapted = g.quantizable && (c.targets >> static_cast<unsigned>(module) & 1U) != 0;
   if (c.megatron && !w.products.empty() && joins(w.products.back(), p)) {
     w.products.back().outputs += p.outputs;
+    adapted = false;  // counted with the first of them
   } else {
     w.products.push_back(p);
     w.kernels += 1;

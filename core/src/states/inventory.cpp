@@ -1,5 +1,6 @@
 // Which parameters are trained, quantized, adapted: counted once from the list of tensors.
 #include <algorithm>
+#include <initializer_list>
 
 #include "vramplan/enum_names.hpp"
 #include "vramplan/states.hpp"
@@ -9,15 +10,41 @@ namespace {
 
 constexpr std::uint64_t bit(Module m) { return std::uint64_t{1} << static_cast<unsigned>(m); }
 
+constexpr std::uint64_t bits(std::initializer_list<Module> modules) {
+  std::uint64_t sum = 0;
+  for (const Module m : modules) sum |= bit(m);
+  return sum;
+}
+
 // A target that the model holds in a fused module lands on that module.
 std::uint64_t with_fused(std::uint64_t wanted) {
-  if ((wanted & (bit(Module::q) | bit(Module::k) | bit(Module::v))) != 0) wanted |= bit(Module::qkv);
-  if ((wanted & (bit(Module::gate) | bit(Module::up))) != 0) wanted |= bit(Module::gate_up);
+  if ((wanted & bits({Module::q, Module::k, Module::v})) != 0) wanted |= bit(Module::qkv);
+  if ((wanted & bits({Module::gate, Module::up})) != 0) wanted |= bit(Module::gate_up);
   return wanted;
 }
 
-bool adapts(const ParameterGroup& g, std::uint64_t targets) {
-  return g.quantizable && g.columns > 1 && (targets & bit(g.module)) != 0;
+// Megatron-Bridge finds modules by the names that Megatron-Core gives them (peft/module_matcher.py): one for q, k and
+// v, one for gate and up, and those of an MLP are also those of experts and shared experts. Routers, and what recurrent
+// layers are made of, are no linear layers of its list (peft/lora.py, target_modules).
+std::uint64_t with_joined(std::uint64_t wanted) {
+  using enum Module;
+  std::uint64_t names = wanted & bits({o, q_a, q_b, kv_a, kv_b});
+  if ((wanted & bits({q, k, v, qkv})) != 0) names |= bit(qkv);
+  if ((wanted & bits({gate, up, gate_up, shared_gate, shared_up})) != 0) names |= bits({gate_up, shared_gate});
+  if ((wanted & bits({down, shared_down})) != 0) names |= bits({down, shared_down});
+  return names;
+}
+
+std::uint64_t wanted_targets(const TrainingChoice& training) {
+  std::uint64_t wanted = 0;
+  for (const std::string& name : training.lora.targets) {
+    if (name == "all-linear") {
+      wanted = ~std::uint64_t{0};
+    } else if (const auto module = parse_enum<Module>(name)) {
+      wanted |= bit(*module);
+    }
+  }
+  return training.framework == FrameworkId::megatron ? with_joined(wanted) : with_fused(wanted);
 }
 
 // How many layers of each group are trained: all, the last n, or the one that BAdam has chosen.
@@ -91,12 +118,37 @@ bool shares_factors(const ParameterGroup& g, const std::vector<ParameterGroup>& 
   });
 }
 
-void count_adapter(Inventory& n, const ParameterGroup& g, const TrainingChoice& t, std::int64_t tensors,
-                   std::int64_t up_rank) {
+// ParallelLinearAdapter of Megatron-Bridge (peft/utils.py): the first matrix is cut along the rank, but along the
+// inputs where its base is; the second along its outputs, as its base is or else by itself. All experts of a rank share
+// one adapter (LoRA.share_expert_adapters).
+void count_parallel_adapter(Inventory& n, const ParameterGroup& g, std::int64_t rank, AdapterRanks ranks) {
   const bool expert = g.cut == Cut::expert;
+  const std::int64_t cut = expert ? ranks.expert : ranks.tensor;
+  const bool row = g.cut == Cut::row || (expert && g.module == Module::down);
+  const bool outputs_are_cut = g.cut == Cut::column || (expert && !row);
+  add_adapter_tensor(n, expert, row ? rank : divide_up(rank, cut), g.columns, g.layers);
+  add_adapter_tensor(n, expert, outputs_are_cut ? g.rows : divide_up(g.rows, cut), rank, g.layers);
+}
+
+void count_adapter(Inventory& n, const ParameterGroup& g, const TrainingChoice& t, std::int64_t up_rank) {
+  const bool expert = g.cut == Cut::expert;
+  const std::int64_t tensors = saturating_multiply(g.copies, g.layers);
   add_adapter_tensor(n, expert, t.lora.rank, g.columns, tensors);
   add_adapter_tensor(n, expert, g.rows, up_rank, tensors);
   if (t.method == Method::dora) add_adapter_tensor(n, expert, g.rows, 1, tensors);
+}
+
+void count_adapters(Inventory& n, const TrainingChoice& t, const std::vector<ParameterGroup>& groups,
+                    AdapterRanks ranks) {
+  const bool merges = switches_for(t, {}).merges_expert_adapters;
+  for (const ParameterGroup& g : adapted_groups(t, groups)) {
+    n.adapted_groups |= std::uint64_t{1} << static_cast<unsigned>(g.layer_group);
+    if (t.framework == FrameworkId::megatron) {
+      count_parallel_adapter(n, g, t.lora.rank, ranks);
+    } else {
+      count_adapter(n, g, t, t.lora.rank * (merges && shares_factors(g, groups) ? 2 : 1));
+    }
+  }
 }
 
 // Adam-mini's head_numel: hidden size squared over the number of heads.
@@ -170,35 +222,32 @@ std::vector<ParameterGroup> groups_for(const ModelArchitecture& model, Objective
   return groups;
 }
 
+std::vector<ParameterGroup> adapted_groups(const TrainingChoice& training, const std::vector<ParameterGroup>& groups) {
+  if (!has_adapters(training.method)) return {};
+  const std::uint64_t wanted = wanted_targets(training);
+  std::vector<ParameterGroup> adapted = training.framework == FrameworkId::megatron ? joined_matrices(groups) : groups;
+  std::erase_if(adapted, [&](const ParameterGroup& g) {
+    const bool takes = g.quantizable && g.columns > 1 && g.layer_group != kOutsideLayers;
+    return !takes || (wanted & bit(g.module)) == 0;
+  });
+  return adapted;
+}
+
 std::uint64_t adapter_targets(const TrainingChoice& training, const std::vector<ParameterGroup>& groups) {
-  if (!has_adapters(training.method)) return 0;
-  std::uint64_t wanted = 0;
-  for (const std::string& name : training.lora.targets) {
-    if (name == "all-linear") {
-      wanted = ~std::uint64_t{0};
-    } else if (const auto module = parse_enum<Module>(name)) {
-      wanted |= bit(*module);
-    }
-  }
-  wanted = with_fused(wanted);
   std::uint64_t found = 0;
-  for (const ParameterGroup& g : groups) {
-    if (g.quantizable && g.columns > 1 && g.layer_group != kOutsideLayers) found |= bit(g.module);
-  }
-  return wanted & found;
+  for (const ParameterGroup& g : adapted_groups(training, groups)) found |= bit(g.module);
+  return found;
 }
 
 Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& training,
-                         const std::vector<ParameterGroup>& groups) {
+                         const std::vector<ParameterGroup>& groups, AdapterRanks ranks) {
   Inventory n;
-  const std::uint64_t targets = adapter_targets(training, groups);
   n.layers = layer_sizes(model, groups);
   const std::vector<Dim> trained = trained_layers(model, training, n);
   std::vector<Params> experts(model.groups.size());
   n.persistent_size = Params(saturating_multiply(kPersistentPerHidden, model.hidden_size));
   // Lightning Fabric's quantizer replaces every linear (plugins/precision/bitsandbytes.py).
   const bool quantizes_head = training.framework == FrameworkId::litgpt;
-  const bool merges = switches_for(training, {}).merges_expert_adapters;
   for (const ParameterGroup& g : groups) {
     n.total += parameters_of(g);
     if (g.cut == Cut::expert) n.experts += parameters_of(g);
@@ -215,11 +264,6 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
     const std::int64_t tensors = saturating_multiply(g.copies, g.layers);
     if (is_matrix(g) && g.kind != ParameterKind::head) n.matrices += parameters_of(g);
     if (quantized) count_quantizer(n, g, tensors);
-    if (!outside && adapts(g, targets)) {
-      const bool doubled = merges && shares_factors(g, groups);
-      count_adapter(n, g, training, tensors, training.lora.rank * (doubled ? 2 : 1));
-      n.adapted_groups |= std::uint64_t{1} << static_cast<unsigned>(g.layer_group);
-    }
     const std::int64_t trained_tensors = saturating_multiply(g.copies, trained_layers_of(g, training, trained));
     if (trained_tensors == 0) continue;
     n.trained_base += parameters_per_copy(g) * trained_tensors;
@@ -233,6 +277,7 @@ Inventory take_inventory(const ModelArchitecture& model, const TrainingChoice& t
                     .columns = g.columns,
                     .count = trained_tensors});
   }
+  count_adapters(n, training, groups, ranks);
   n.attention_head = attention_head(model);
   n.distinct_matrices = distinct_matrices(groups);
   for (const Params p : n.layers) n.largest_layer = std::max(n.largest_layer, p);

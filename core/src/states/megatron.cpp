@@ -8,41 +8,15 @@
 namespace vramplan {
 namespace {
 
-// Modules that are one matrix in Megatron-Core.
-Module joined(Module m) {
-  switch (m) {
-    case Module::q:
-    case Module::k:
-    case Module::v: return Module::qkv;
-    case Module::gate:
-    case Module::up: return Module::gate_up;
-    case Module::shared_up: return Module::shared_gate;
-    default: return m;
-  }
-}
+using Shape = std::pair<Dim, Dim>;
 
-struct Matrix {
-  Module module = Module::other;
-  ParameterKind kind = ParameterKind::linear;
-  std::int32_t layer_group = 0;
-  Dim rows = 0, columns = 0;
-};
-
-std::vector<Matrix> joined_matrices(const std::vector<ParameterGroup>& groups) {
-  std::vector<Matrix> matrices;
-  for (const ParameterGroup& g : groups) {
-    if (!is_matrix(g)) continue;
-    const Module module = joined(g.module);
-    const auto same = std::find_if(matrices.begin(), matrices.end(), [&](const Matrix& m) {
-      return m.module == module && m.kind == g.kind && m.layer_group == g.layer_group && m.columns == g.columns;
-    });
-    if (same != matrices.end()) {
-      same->rows += g.rows;
-    } else {
-      matrices.push_back({module, g.kind, g.layer_group, g.rows, g.columns});
-    }
-  }
-  return matrices;
+// One of each.
+Params distinct(std::vector<Shape> shapes) {
+  std::sort(shapes.begin(), shapes.end());
+  shapes.erase(std::unique(shapes.begin(), shapes.end()), shapes.end());
+  Params sum;
+  for (const auto& [rows, columns] : shapes) sum += Params(rows) * columns;
+  return sum;
 }
 
 // TransformerEngine's own workspaces: one for matrices, and one for each of four streams on which it multiplies groups
@@ -78,16 +52,48 @@ bool is_matrix(const ParameterGroup& g) {
   return kind && g.columns > 1 && g.rows > 1;
 }
 
-Params distinct_matrices(const std::vector<ParameterGroup>& groups) {
-  std::vector<std::pair<Dim, Dim>> shapes;
-  Params sum;
-  for (const Matrix& m : joined_matrices(groups)) {
-    const std::pair shape{m.rows, m.columns};
-    if (std::find(shapes.begin(), shapes.end(), shape) != shapes.end()) continue;
-    shapes.push_back(shape);
-    sum += Params(m.rows) * m.columns;
+Module joined(Module m) {
+  switch (m) {
+    case Module::q:
+    case Module::k:
+    case Module::v: return Module::qkv;
+    case Module::gate:
+    case Module::up: return Module::gate_up;
+    case Module::shared_up: return Module::shared_gate;
+    default: return m;
   }
-  return sum;
+}
+
+std::vector<ParameterGroup> joined_matrices(const std::vector<ParameterGroup>& groups) {
+  std::vector<ParameterGroup> matrices;
+  for (const ParameterGroup& g : groups) {
+    if (!is_matrix(g)) continue;
+    const Module module = joined(g.module);
+    const auto same = std::find_if(matrices.begin(), matrices.end(), [&](const ParameterGroup& m) {
+      return m.module == module && m.kind == g.kind && m.layer_group == g.layer_group && m.columns == g.columns;
+    });
+    if (same != matrices.end()) {
+      same->rows += g.rows;
+    } else {
+      matrices.push_back(g);
+      matrices.back().module = module;
+    }
+  }
+  return matrices;
+}
+
+Params distinct_matrices(const std::vector<ParameterGroup>& groups) {
+  std::vector<Shape> shapes;
+  for (const ParameterGroup& m : joined_matrices(groups)) shapes.emplace_back(m.rows, m.columns);
+  return distinct(std::move(shapes));
+}
+
+Params distinct_adapters(const Inventory& inventory) {
+  std::vector<Shape> shapes;
+  for (const TrainedTensor& t : inventory.tensors) {
+    if (t.adapter) shapes.emplace_back(t.rows, t.columns);
+  }
+  return distinct(std::move(shapes));
 }
 
 void add_megatron_buffers(Contributions& out, const MegatronSetting& s) {
@@ -96,10 +102,11 @@ void add_megatron_buffers(Contributions& out, const MegatronSetting& s) {
   // (distributed/param_and_grad_buffer.py; accumulate_allreduce_grads_in_fp32).
   out.add({Component::gradients, bytes_per_element(s.gradients), {{"P_trained", s.inventory.trained().value}}});
   // Backward hands autograd a tensor in the place of each weight's gradient: one a shape, kept for good
-  // (module/base.py, get_dummy_wgrad).
-  if (s.inventory.trained_base.value > 0) {
-    out.add({kBuffers, bytes_per_element(s.types.weights), {{"W_shapes", s.inventory.distinct_matrices.value}}});
-  }
+  // (module/base.py, get_dummy_wgrad). Megatron-Core's own matrices, of which adapters are made, take it from there
+  // (tensor_parallel/layers.py).
+  const bool base = s.inventory.trained_base.value > 0;
+  const Params shapes = base ? s.inventory.distinct_matrices : distinct_adapters(s.inventory);
+  out.add({kBuffers, bytes_per_element(s.types.weights), {{"W_shapes", shapes.value}}});
   const Bytes workspace = s.cublas_workspace < kLargeWorkspace ? kSmallWorkspace : kLargeWorkspace;
   out.add({Component::cublas_workspace, workspace.value, {{"n_te", 1 + (has_experts(s.part) ? kGroupedStreams : 0)}}});
   out.add({kBuffers, bytes_per_element(ElementType::fp32), {{"s", s.tokens}, {"d_rope", rotated_width(s.part)}}});

@@ -56,8 +56,10 @@ bool shares_constants(WeightFormat base) {
 
 // Along rows, and along columns for the gradient of the input (transformer_engine/pytorch/tensor/float8_tensor.py).
 void add_fp8_weights(Contributions& out, const Inventory& n, const StateTypes& types) {
-  out.add({Component::weights, 2 * bytes_per_element(ElementType::fp8), {{"P_matrix", n.matrices.value}}});
-  add_shared(out, Component::weights, "P_other", n.total - n.matrices, kNone, types.weights, {});
+  const Component base = n.trained_base.value > 0 ? Component::weights : Component::frozen_weights;
+  out.add({base, 2 * bytes_per_element(ElementType::fp8), {{"P_matrix", n.matrices.value}}});
+  add_shared(out, base, "P_other", n.total - n.matrices, kNone, types.weights, {});
+  add_shared(out, Component::adapters, "P_adapter", n.adapters, kNone, types.adapters, {});
 }
 
 }  // namespace

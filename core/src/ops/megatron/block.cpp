@@ -74,6 +74,9 @@ TensorId logits_of(Graph& g, const BlockContext& c, TensorId hidden) {
   const Linear w{.module = Module::head, .in = {Symbol::h}, .out = {Symbol::V}, .component = Component::logits};
   OpTraits traits{.backward = Workspace(Component::working_memory, {}), .flops = matrix_flops(g, w)};
   if (c.sequence_parallel) traits.backward.add(token_size(w.in, c.compute));
+  // Of a frozen head they are gathered into a tensor that goes (linear_with_frozen_weight).
+  if (c.sequence_parallel && !c.trains_head)
+    traits.forward = {Component::working_memory, {token_size(w.in, c.compute)}};
   const TensorId logits =
       g.tensor(token_size(w.out, c.compute), Component::logits, g.at(hidden).requires_grad || c.trains_head);
   g.run({hidden}, {logits}, traits);

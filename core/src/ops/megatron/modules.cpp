@@ -41,10 +41,39 @@ void add_quantized_gradient(const BlockContext& c, Size out, Workspace& backward
   if (c.framework.fp8) backward.add(out.as(ElementType::fp8).times(2));
 }
 
+// With an adapter the norm's output comes out as well: of all tokens, gathered before it is rounded to FP8. The
+// function keeps its own part too, for a gradient that a frozen weight never takes; and adds the adapter's gradient to
+// its own where nothing was gathered (layernorm_linear.py, return_layernorm_output_gathered).
+TensorId adapted_norm_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
+  const Size in = g.at(x).size;
+  const Size whole = token_size(w.in, in.type);
+  const bool differentiable = g.at(x).requires_grad;
+  OpTraits traits{.backward = Workspace(Component::working_memory, {whole}), .flops = matrix_flops(g, w)};
+  const Size size = token_size(w.out, in.type);
+  add_quantized_gradient(c, size, traits.backward);
+  if (c.framework.fp8 && c.sequence_parallel)
+    traits.forward = {Component::working_memory, {whole.as(ElementType::fp8)}};
+  const TensorId out = g.tensor(size, w.component, differentiable);
+  const TensorId row = g.tensor(row_statistic(c, in, Symbol::one), kNorm, false);
+  const TensorId normed = g.tensor(whole, kNorm, differentiable);
+  const bool apart = c.framework.fp8 || c.sequence_parallel;
+  const TensorId kept = apart ? g.tensor(in.as(c.framework.fp8 ? ElementType::fp8 : in.type), kNorm, false) : normed;
+  if (apart) {
+    g.run({x}, {out, row, normed, kept}, traits);
+  } else {
+    g.run({x}, {out, row, normed}, traits);
+  }
+  if (differentiable) {
+    for (const TensorId t : {x, row, kept}) g.save(t);
+  }
+  return adapter(g, c, normed, out, w, AdapterCut::column);
+}
+
 }  // namespace
 
 TensorId norm_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
   if (!is_fused(c)) return column_linear(g, c, norm(g, c, x), w);
+  if (is_adapted(c, w)) return adapted_norm_linear(g, c, x, w);
   const Size in = g.at(x).size;
   Gathering gathered = gathering(c, w, in.type);
   const Size size = token_size(w.out, in.type);
@@ -66,8 +95,8 @@ TensorId norm_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& 
 namespace {
 
 // A matrix alone. In FP8 it keeps a copy of its input, unless it was told to keep the input itself.
-TensorId matrix(Graph& g, const BlockContext& c, TensorId x, const Linear& w, Size out_size, OpTraits traits,
-                bool keeps_original) {
+TensorId base_matrix(Graph& g, const BlockContext& c, TensorId x, const Linear& w, Size out_size, OpTraits traits,
+                     bool keeps_original) {
   traits.flops = matrix_flops(g, w);
   const TensorId out = g.tensor(out_size, w.component, g.at(x).requires_grad || c.trains_base);
   if (!c.trains_base || !c.framework.fp8 || keeps_original) {
@@ -81,13 +110,20 @@ TensorId matrix(Graph& g, const BlockContext& c, TensorId x, const Linear& w, Si
   return out;
 }
 
+TensorId matrix(Graph& g, const BlockContext& c, TensorId x, const Linear& w, Size out_size, const OpTraits& traits,
+                AdapterCut cut) {
+  const TensorId base = base_matrix(g, c, x, w, out_size, traits, w.module == Module::o);
+  return is_adapted(c, w) ? adapter(g, c, x, base, w, cut) : base;
+}
+
 }  // namespace
 
 TensorId column_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
   Gathering gathered = gathering(c, w, g.at(x).size.type);
   const Size size = token_size(w.out, g.at(x).size.type);
   add_quantized_gradient(c, size, gathered.backward);
-  return matrix(g, c, x, w, size, {.forward = gathered.forward, .backward = gathered.backward}, false);
+  return matrix(g, c, x, w, size, {.forward = gathered.forward, .backward = gathered.backward},
+                c.sequence_parallel ? AdapterCut::gathered_column : AdapterCut::column);
 }
 
 // The sum over the ranks is scattered; backward gathers its gradient. The output of attention is kept by attention
@@ -101,20 +137,20 @@ TensorId row_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w
     if (!c.framework.fp8) traits.backward.add(whole);
   }
   add_quantized_gradient(c, whole, traits.backward);
-  return matrix(g, c, x, w, shared_size(w.out, whole.type), traits, w.module == Module::o);
+  return matrix(g, c, x, w, shared_size(w.out, whole.type), traits, AdapterCut::row);
 }
 
 TensorId duplicated_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
   Linear own = w;
   own.tokens = Symbol::sp;
-  return matrix(g, c, x, own, shared_size(w.out, g.at(x).size.type), {}, false);
+  return matrix(g, c, x, own, shared_size(w.out, g.at(x).size.type), {}, AdapterCut::whole);
 }
 
 TensorId grouped_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w) {
   OpTraits traits{.backward = Workspace(Component::working_memory, {})};
   const Size size = token_size(w.out, g.at(x).size.type, Symbol::one, w.tokens);
   add_quantized_gradient(c, size, traits.backward);
-  return matrix(g, c, x, w, size, traits, false);
+  return matrix(g, c, x, w, size, traits, AdapterCut::expert);
 }
 
 // Without fused kernels RMSNorm is spelled in tensor operations, as elsewhere (megatron/legacy/model/rms_norm.py);

@@ -23,6 +23,14 @@ namespace vramplan::ops::megatron {
 // Experts' matrices, one after another over rows that lie expert by expert.
 [[nodiscard]] TensorId grouped_linear(Graph& g, const BlockContext& c, TensorId x, const Linear& w);
 
+// adapter.cpp: how the ranks cut the matrices of an adapter. `gathered_column`: the input is a rank's part of the
+// tokens.
+enum class AdapterCut : std::uint8_t { column, gathered_column, row, whole, expert };
+[[nodiscard]] bool is_adapted(const BlockContext& c, const Linear& w);
+// `base`, what the matrix itself makes of x, with what its adapter adds.
+[[nodiscard]] TensorId adapter(Graph& g, const BlockContext& c, TensorId x, TensorId base, const Linear& w,
+                               AdapterCut cut);
+
 // A norm that stands alone.
 [[nodiscard]] TensorId norm(Graph& g, const BlockContext& c, TensorId x, Symbol rows = Symbol::one);
 
