@@ -409,6 +409,7 @@ export interface Option {
   minimum?: number;
   maximum?: number;
   format?: 'version'; // a text of that form
+  frameworks?: string[]; // that have it; absent: all
   default: string | number | boolean | string[] | null; // null: decided by the planner (echoed in report.request)
 }
 
