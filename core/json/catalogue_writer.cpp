@@ -162,6 +162,8 @@ void add_layout(OrderedJson& out, const LayoutChoice& d) {
   out.push_back(range("/layout/tp", limits::kGpuCount, d.tp));
   out.push_back(range("/layout/pp", limits::kGpuCount, d.pp));
   out.push_back(range("/layout/vpp", limits::kGpuCount, d.vpp));
+  out.push_back(range("/layout/first_stage_layers", limits::kLayers, nullptr));
+  out.push_back(range("/layout/last_stage_layers", limits::kLayers, nullptr));
   out.push_back(range("/layout/cp", limits::kGpuCount, d.cp));
   out.push_back(range("/layout/ep", limits::kGpuCount, d.ep));
   out.push_back(range("/layout/etp", limits::kGpuCount, nullptr));
