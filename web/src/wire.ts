@@ -71,6 +71,8 @@ export interface PlanRequest {
     loss_parallel?: boolean;
     pp?: number;
     vpp?: number;
+    first_stage_layers?: number;
+    last_stage_layers?: number;
     cp?: number;
     cp_exchange?: string;
     ep?: number;

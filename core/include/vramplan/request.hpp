@@ -275,6 +275,8 @@ struct LayoutChoice {
   std::optional<bool> reshard;                 // a unit's weights go again after its forward
   std::optional<bool> no_sync;                 // gradients stay whole until the last pass of an accumulation
   std::optional<ContextExchange> cp_exchange;  // absent: all_to_all where cp divides the heads
+  // Layers of the first and of the last stage of a pipeline; absent: as many as each of the others.
+  std::optional<std::int64_t> first_stage_layers{}, last_stage_layers{};
 };
 
 // Who uses the model afterwards.
