@@ -157,19 +157,32 @@ void add_ranges(OrderedJson& out, const TrainingChoice& d) {
   out.push_back(range("/hardware/per_node", limits::kGpuCount, nullptr));
 }
 
+// An option of the frameworks that have this kind of parallelism.
+OrderedJson split(OrderedJson option, bool Parallelism::*kind) {
+  option["frameworks"] = OrderedJson::array();
+  for (const std::string_view name : EnumNames<FrameworkId>::values) {
+    if (parallelism_of(*parse_enum<FrameworkId>(name)).*kind) option["frameworks"].push_back(name);
+  }
+  return option;
+}
+
 void add_layout(OrderedJson& out, const LayoutChoice& d) {
+  using P = Parallelism;
   out.push_back(range("/layout/zero", {0, 3}, d.zero));
   out.push_back(range("/layout/dp", limits::kGpuCount, d.dp));
-  out.push_back(range("/layout/tp", limits::kGpuCount, d.tp));
-  out.push_back(range("/layout/pp", limits::kGpuCount, d.pp));
-  out.push_back(range("/layout/vpp", limits::kGpuCount, d.vpp));
-  out.push_back(range("/layout/cp", limits::kGpuCount, d.cp));
-  out.push_back(range("/layout/ep", limits::kGpuCount, d.ep));
-  out.push_back(range("/layout/etp", limits::kGpuCount, nullptr));
+  out.push_back(split(range("/layout/tp", limits::kGpuCount, d.tp), &P::tensor));
+  out.push_back(split(range("/layout/pp", limits::kGpuCount, d.pp), &P::pipeline));
+  out.push_back(split(range("/layout/vpp", limits::kGpuCount, d.vpp), &P::pipeline));
+  out.push_back(split(range("/layout/first_stage_layers", limits::kLayers, nullptr), &P::pipeline));
+  out.push_back(split(range("/layout/last_stage_layers", limits::kLayers, nullptr), &P::pipeline));
+  out.push_back(split(range("/layout/cp", limits::kGpuCount, d.cp), &P::context));
+  out.push_back(split(range("/layout/ep", limits::kGpuCount, d.ep), &P::expert));
+  out.push_back(split(range("/layout/etp", limits::kGpuCount, nullptr), &P::expert));
   out.push_back(range("/layout/shard", limits::kGpuCount, nullptr));
   out.push_back(
-      {{"pointer", "/layout/cp_exchange"}, {"values", EnumNames<ContextExchange>::values}, {"default", nullptr}});
-  out.push_back(toggle("/layout/sp", d.sp));
+      split({{"pointer", "/layout/cp_exchange"}, {"values", EnumNames<ContextExchange>::values}, {"default", nullptr}},
+            &P::context));
+  out.push_back(split(toggle("/layout/sp", d.sp), &P::tensor));
   out.push_back(range("/layout/fsdp", limits::kFsdpVersion, nullptr));
   out.push_back(toggle("/layout/reshard", nullptr));
   out.push_back(toggle("/layout/no_sync", nullptr));

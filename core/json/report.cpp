@@ -371,6 +371,8 @@ OrderedJson layout(const LayoutChoice& l) {
           {"loss_parallel", l.loss_parallel},
           {"pp", l.pp},
           {"vpp", l.vpp},
+          {"first_stage_layers", or_null(l.first_stage_layers)},
+          {"last_stage_layers", or_null(l.last_stage_layers)},
           {"cp", l.cp},
           {"cp_exchange", or_null(l.cp_exchange)},
           {"ep", l.ep},

@@ -344,6 +344,8 @@ LayoutChoice read_layout(const Json& value, const std::string& pointer, Problems
   reader.boolean("loss_parallel", layout.loss_parallel);
   reader.integer("pp", layout.pp, limits::kGpuCount);
   reader.integer("vpp", layout.vpp, limits::kGpuCount);
+  reader.integer("first_stage_layers", layout.first_stage_layers, limits::kLayers);
+  reader.integer("last_stage_layers", layout.last_stage_layers, limits::kLayers);
   reader.integer("cp", layout.cp, limits::kGpuCount);
   reader.enumerator("cp_exchange", layout.cp_exchange);
   reader.integer("ep", layout.ep, limits::kGpuCount);

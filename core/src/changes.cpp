@@ -25,23 +25,15 @@ Candidate start(const PlanRequest& request, std::string id, PatchValue from) {
 }
 
 void consider_recompute(const PlanRequest& r, std::vector<Candidate>& out) {
-  if (r.training.recompute == Recompute::full) return;
-  Candidate c = start(r, "recompute_full", spelled(r.training.recompute));
-  c.request.training.recompute = Recompute::full;
-  c.patches = {{"/training/recompute", spelled(Recompute::full)}};
-  if (!r.training.recompute_modules.empty()) {
-    c.request.training.recompute_modules.clear();
-    c.patches.push_back({"/training/recompute_modules", std::vector<std::string>{}});
+  for (const Recompute to : {Recompute::full, Recompute::selective}) {
+    if (to <= r.training.recompute) continue;
+    Candidate c = start(r, std::string("recompute_").append(name_of(to)), spelled(r.training.recompute));
+    set_recompute(c.request.training, to);
+    c.patches = {{"/training/recompute", spelled(to)}};
+    if (c.request.training.recompute_modules != r.training.recompute_modules)
+      c.patches.push_back({"/training/recompute_modules", std::vector<std::string>{}});
+    out.push_back(std::move(c));
   }
-  out.push_back(std::move(c));
-}
-
-void consider_selective_recompute(const PlanRequest& r, std::vector<Candidate>& out) {
-  if (r.training.recompute != Recompute::none) return;
-  Candidate c = start(r, "recompute_selective", spelled(r.training.recompute));
-  c.request.training.recompute = Recompute::selective;
-  c.patches = {{"/training/recompute", spelled(Recompute::selective)}};
-  out.push_back(std::move(c));
 }
 
 void consider_attention(const PlanRequest& r, std::vector<Candidate>& out) {
@@ -221,7 +213,6 @@ void consider_more_gpus(const PlanRequest& r, std::vector<Candidate>& out) {
 std::vector<Candidate> candidates(const PlanRequest& request) {
   std::vector<Candidate> out;
   consider_recompute(request, out);
-  consider_selective_recompute(request, out);
   consider_attention(request, out);
   consider_cross_entropy(request, out);
   consider_kernels(request, out);

@@ -37,7 +37,7 @@ bool refuses(const Gpu& gpu, const TrainingChoice& training) {
 MatrixCell cell(const Gpu& gpu, const TrainingChoice& training, const NeedPerGpu& need) {
   if (refuses(gpu, training)) return {};
   const auto found = smallest_fitting(kTriedCounts, usable_bytes(gpu), Verdict::tight,
-                                      [&](std::int64_t count) { return device_of(need(gpu, count)); });
+                                      [&](std::int64_t count) { return need(gpu, count); });
   return found ? MatrixCell{found->count, found->fit.verdict} : MatrixCell{};
 }
 

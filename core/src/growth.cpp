@@ -60,18 +60,18 @@ class Trial {
       : training_(&training), gpus_(gpus), usable_(usable), need_(&need) {}
 
   [[nodiscard]] std::optional<GrowthModel> operator()(const Sized& model) const {
-    const std::optional<Estimate> device = (*need_)(*model.card, *training_, gpus_);
-    if (!device) return std::nullopt;
-    const Verdict verdict = judge(*device, usable_).verdict;
+    const std::optional<RunNeed> need = (*need_)(*model.card, *training_, gpus_);
+    if (!need) return std::nullopt;
+    const Verdict verdict = judge(need->device, usable_).verdict;
     if (!fits(verdict)) return std::nullopt;
-    return GrowthModel{model.card->id, model.parameters, gpus_, *device, verdict};
+    return GrowthModel{model.card->id, model.parameters, gpus_, need->device, verdict};
   }
   // On the smallest number of GPUs on which it fits.
   [[nodiscard]] std::optional<GrowthModel> on_more(const Sized& model) const {
     const auto found = smallest_fitting(kTriedCounts, usable_, Verdict::tight,
                                         [&](std::int64_t gpus) { return (*need_)(*model.card, *training_, gpus); });
     if (!found) return std::nullopt;
-    return GrowthModel{model.card->id, model.parameters, found->count, found->device, found->fit.verdict};
+    return GrowthModel{model.card->id, model.parameters, found->count, found->need.device, found->fit.verdict};
   }
 
  private:

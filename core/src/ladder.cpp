@@ -41,7 +41,8 @@ Machines single_machines(const Catalogue& catalogue, const SuggestionQuery& quer
     }
     const std::optional<RunNeed> found = need(*gpu, count);
     if (!found) continue;
-    HardwareSuggestion machine = suggestion_of(catalogue, *gpu, count, *found);
+    HardwareSuggestion machine =
+        suggestion_of(catalogue, *gpu, {count, *found, judge(found->device, usable_bytes(*gpu))});
     if (machine.verdict <= query.worst) machines.push_back(std::move(machine));
   }
   return machines;

@@ -185,6 +185,13 @@ Bytes pools(const Step& step, Bytes allocated) {
   return std::max(allocated, step.highest_on_main_stream() + side.gathered + side.reduced);
 }
 
+// Communicators of a rank: one for each kind of parallelism that has neighbours (Megatron-LM,
+// megatron/core/parallel_state.py; torchtitan, distributed/parallel_dims.py).
+std::int64_t communicators(const LayoutChoice& l) {
+  const auto has = [](std::int64_t ranks) { return ranks > 1 ? 1 : 0; };
+  return has(l.dp) + has(l.tp) + has(l.pp) + has(l.cp) + has(l.ep);
+}
+
 }  // namespace
 
 MemoryEstimate estimate_memory(const Step& step, const Gpu* gpu) {
@@ -199,9 +206,8 @@ MemoryEstimate estimate_memory(const Step& step, const Gpu* gpu) {
   m.reserved = {thousandths(thousandths(pooled, residual.low), kReservedLow), reserved,
                 std::max(thousandths(thousandths(pooled, residual.high), kReservedHigh),
                          thousandths(reserved, 1000 * kReservedHigh / kReservedExpected))};
-  const std::int64_t ranks = ranks_of(step.run().layout);
   const Estimate context = cuda_context_range(gpu);
-  const Estimate nccl = nccl_range(ranks, ranks > 1 ? 1 : 0);
+  const Estimate nccl = nccl_range(ranks_of(step.run().layout), communicators(step.run().layout));
   m.inference_engine = engine_bytes(step.run().training, gpu);
   const Estimate engine{m.inference_engine, m.inference_engine, m.inference_engine};
   m.device = m.reserved + context + nccl + engine;

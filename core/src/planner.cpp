@@ -282,14 +282,13 @@ class OtherModels {
  public:
   explicit OtherModels(const Gpus& own) : own_(own) {}
 
-  std::optional<Estimate> operator()(const ModelCard& model, const TrainingChoice& training, std::int64_t count) {
+  std::optional<RunNeed> operator()(const ModelCard& model, const TrainingChoice& training, std::int64_t count) {
     if (model_ != &model || method_ != training.method) {
       model_ = &model;
       method_ = training.method;
       placement_.emplace(model.architecture, training);
     }
-    const auto found = placement_->best(count == own_.count ? own_ : usual_nodes(*own_.gpu, count), false);
-    return found ? std::optional(found->device) : std::nullopt;
+    return need_of(placement_->best(count == own_.count ? own_ : usual_nodes(*own_.gpu, count), false));
   }
 
  private:

@@ -32,10 +32,8 @@ struct Candidate {
 // PyTorch's ZeroRedundancyOptimizer can be asked for, but no trainer offers it.
 bool offers_stage_1(FrameworkId f) { return f == FrameworkId::deepspeed || f == FrameworkId::megatron; }
 
-// Modules are named for selective recomputation alone.
 TrainingChoice with(TrainingChoice training, Recompute recompute) {
-  training.recompute = recompute;
-  if (recompute != Recompute::selective) training.recompute_modules.clear();
+  set_recompute(training, recompute);
   PlanRequest request;
   request.training = std::move(training);
   return resolve_defaults(std::move(request)).training;
@@ -214,9 +212,8 @@ class Search {
   bool suits(const FoundLayout& f) {
     request_.layout = f.layout;
     request_.training.micro_batch = f.micro_batch;
-    request_.training.recompute = f.recompute;
-    request_.training.recompute_modules.clear();
-    if (f.recompute == Recompute::selective) request_.training.recompute_modules = training_.recompute_modules;
+    request_.training.recompute_modules = training_.recompute_modules;
+    set_recompute(request_.training, f.recompute);
     return check_request(request_).empty() && check_layout(model_, f.layout).empty();
   }
 
@@ -359,6 +356,7 @@ Estimate KnownNeeds::operator()(const LayoutChoice& l, std::int64_t micro_batch,
                                 Bytes enough) {
   const auto i = static_cast<std::size_t>(recompute);
   const TrainingChoice& t = evaluators_[i].training();
+  const Estimate context = cuda_context_range(&gpu);
   // Of a card, all that its memory beside `usable` depends on.
   const Key key{l.dp,
                 l.zero,
@@ -374,8 +372,8 @@ Estimate KnownNeeds::operator()(const LayoutChoice& l, std::int64_t micro_batch,
                 static_cast<std::int64_t>(i),
                 cublas_workspace(&gpu).value,
                 engine_bytes(t, &gpu).value,
-                cuda_context_range(&gpu).expected.value,
-                cuda_context_range(&gpu).high.value};
+                context.expected.value,
+                context.high.value};
   const auto [at, is_new] = known_.try_emplace(key);
   auto& [device, looked_for] = at->second;
   if (is_new || (device.expected > looked_for && device.expected <= enough)) {

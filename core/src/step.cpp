@@ -469,6 +469,7 @@ Form form_of(const ModelArchitecture& model, const TrainingChoice& training, con
   form.ep = layout.ep, form.etp = expert_tensor_ranks(layout), form.sp = layout.sp, form.stage = stage;
   form.cp_exchange = layout.cp_exchange;
   form.loss_parallel = layout.loss_parallel;
+  form.first_stage_layers = layout.first_stage_layers, form.last_stage_layers = layout.last_stage_layers;
   form.filled_windows = filled_windows(model, batch.sequence_length);
   return form;
 }
@@ -998,6 +999,26 @@ void Step::describe_waiting(Sink& sink) const {
   }
 }
 
+// A pipeline of two buffers keeps what its last stage makes of a micro-batch until the next but one has been made, and
+// of the last two until the step has ended (Aleph-Alpha/scaling, core/nn/parallel_module/parallel_module.py,
+// _execute_loss_fn, and pipeline_schedule/train.py, required_buffer_count). It is the pipeline whose ranks each gather
+// all logits (ops/megatron/block.cpp, whole_loss).
+std::int64_t Step::earlier_logits(EventKind kind) const {
+  if (!run_.stage.last || !run_.framework.megatron_modules || run_.layout.loss_parallel) return 0;
+  if (kind == EventKind::gradient_reduction || kind == EventKind::optimizer_step) {
+    return std::min<std::int64_t>(run_.accumulation_steps, 2);
+  }
+  const bool before_head = is_forward(kind) && kind != EventKind::forward_head;
+  return in_pass(kind) ? std::min<std::int64_t>(run_.accumulation_steps - 1, before_head ? 2 : 1) : 0;
+}
+
+template <class Sink>
+void Step::describe_earlier_logits(Event event, Sink& sink) const {
+  sink.term(Component::logits, bytes_per_element(run_.types.compute), 1, earlier_logits(event.kind),
+            Factor{"b", run_.training.micro_batch}, Factor{"s", tokens()},
+            Factor{"V", saturating_multiply(head_rows_of(*run_.model), run_.layout.tp)});
+}
+
 template <class Sink>
 void Step::describe_standing(Sink& sink) const {
   sink.list(weights_, weights_bytes_);
@@ -1083,6 +1104,7 @@ void Step::describe_own(Event event, Sink& sink) const {
   describe_standing(sink);
   describe_gradients(event, sink);
   describe_communication(event, sink);
+  describe_earlier_logits(event, sink);
   if (event.kind == EventKind::optimizer_step) sink.list(temporaries_, temporaries_bytes_);
   if (event.kind == EventKind::generation && generates()) return describe_generation(sink);
   if (event.kind == EventKind::gradient_reduction) describe_unit_end(sink);

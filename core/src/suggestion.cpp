@@ -7,12 +7,12 @@
 namespace vramplan {
 namespace {
 
-using NeedOfCount = std::function<std::optional<Estimate>(std::int64_t)>;
+using NeedOfCount = std::function<std::optional<RunNeed>(std::int64_t)>;
 
 std::optional<EvaluatedCount> evaluate(std::int64_t count, Bytes usable, const NeedOfCount& need) {
-  const std::optional<Estimate> device = need(count);
-  if (!device) return std::nullopt;
-  return EvaluatedCount{count, *device, judge(*device, usable)};
+  const std::optional<RunNeed> found = need(count);
+  if (!found) return std::nullopt;
+  return EvaluatedCount{count, *found, judge(found->device, usable)};
 }
 
 bool is_good(const std::optional<EvaluatedCount>& evaluated, Verdict worst) {
@@ -71,10 +71,6 @@ void sort_rows(Rows& rows) {
 
 }  // namespace
 
-std::optional<Estimate> device_of(const std::optional<RunNeed>& need) {
-  return need ? std::optional(need->device) : std::nullopt;
-}
-
 std::optional<EvaluatedCount> smallest_fitting(std::span<const std::int64_t> counts, Bytes usable, Verdict worst,
                                                const NeedOfCount& need) {
   if (counts.empty()) return std::nullopt;
@@ -104,8 +100,8 @@ std::optional<std::string_view> refusal(const Gpu& gpu, const SuggestionQuery& q
   return std::nullopt;
 }
 
-HardwareSuggestion suggestion_of(const Catalogue& catalogue, const Gpu& gpu, std::int64_t count, const RunNeed& need) {
-  const Fit fit = judge(need.device, usable_bytes(gpu));
+HardwareSuggestion suggestion_of(const Catalogue& catalogue, const Gpu& gpu, const EvaluatedCount& evaluated) {
+  const auto& [count, need, fit] = evaluated;
   HardwareSuggestion suggestion;
   suggestion.gpu = gpu.id;
   suggestion.count = count;
@@ -127,13 +123,13 @@ HardwareSuggestions suggest_hardware(const Catalogue& catalogue, const Suggestio
   const std::vector<std::int64_t> counts = counts_up_to(query.maximum_count);
   for (const Gpu& gpu : catalogue.gpus) {
     const Bytes usable = usable_bytes(gpu);
-    const auto need = [&](std::int64_t count) { return device_of(need_per_gpu(gpu, count)); };
+    const auto need = [&](std::int64_t count) { return need_per_gpu(gpu, count); };
     if (const auto reason = refusal(gpu, query)) {
       result.refused.push_back({gpu.id, *reason});
     } else if (usable.value == 0) {
       result.unknown.push_back(gpu.id);
     } else if (const auto found = smallest_fitting(counts, usable, query.worst, need)) {
-      result.fitting.push_back(suggestion_of(catalogue, gpu, found->count, *need_per_gpu(gpu, found->count)));
+      result.fitting.push_back(suggestion_of(catalogue, gpu, *found));
     } else {
       result.too_small.push_back(gpu.id);
     }

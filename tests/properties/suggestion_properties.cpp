@@ -13,7 +13,7 @@ namespace {
 
 const std::vector<std::int64_t> kCounts(std::begin(kTriedCounts), std::end(kTriedCounts));
 
-using Needs = std::map<std::int64_t, std::optional<Estimate>>;
+using Needs = std::map<std::int64_t, std::optional<RunNeed>>;
 
 struct Case {
   Needs needs;
@@ -52,8 +52,8 @@ class Cases {
 
   void add(Case& example, std::int64_t count, std::int64_t need) {
     const bool is_impossible = between(0, 5) == 0;
-    example.needs[count] = is_impossible ? std::optional<Estimate>()
-                                         : Estimate{Bytes(need), Bytes(need + width_), Bytes(need + 2 * width_)};
+    example.needs[count] = is_impossible ? std::optional<RunNeed>()
+                                         : RunNeed{{Bytes(need), Bytes(need + width_), Bytes(need + 2 * width_)}};
   }
 
   std::mt19937_64 random_{20261130};
@@ -62,7 +62,7 @@ class Cases {
 
 bool good(const Case& example, std::int64_t count) {
   const auto& need = example.needs.at(count);
-  return need && judge(*need, example.usable).verdict <= example.worst;
+  return need && judge(need->device, example.usable).verdict <= example.worst;
 }
 
 std::optional<EvaluatedCount> found_by_search(const Case& example, int* evaluations = nullptr) {
@@ -102,8 +102,8 @@ TEST_CASE("what is said to fit fits, whatever the need looks like") {
     const auto found = found_by_search(example);
     if (!found) continue;
     REQUIRE(good(example, found->count));
-    REQUIRE(found->device == *example.needs.at(found->count));
-    REQUIRE(found->fit.verdict == judge(found->device, example.usable).verdict);
+    REQUIRE(found->need.device == example.needs.at(found->count)->device);
+    REQUIRE(found->fit.verdict == judge(found->need.device, example.usable).verdict);
   }
 }
 
@@ -117,7 +117,7 @@ TEST_CASE("no count is evaluated twice, and a hopeless card costs two evaluation
   int evaluations = 0;
   CHECK_FALSE(smallest_fitting(kCounts, Bytes(1), Verdict::tight, [&](std::int64_t) {
     ++evaluations;
-    return std::optional(Estimate{Bytes(2), Bytes(2), Bytes(2)});
+    return std::optional(RunNeed{{Bytes(2), Bytes(2), Bytes(2)}});
   }));
   CHECK(evaluations == 2);
 }

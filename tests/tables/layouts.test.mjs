@@ -10,6 +10,18 @@ import { answer, notSupported, readRows, reasons } from './ask.mjs';
 const ALEPH_ALPHA = 'Aleph-Alpha/NeurIPS-WANT-submission-efficient-parallelization-layouts';
 const BRIDGE = 'NVIDIA-NeMo/Megatron-Bridge';
 
+// Aleph-Alpha/scaling deals out modules evenly, one more to the first stages: embedding, layers, final norm and head
+// (core/nn/parallel_module/pipeline_partitioning.py, pipe_partition_uniform).
+function dealtModules({ model, layout }) {
+  const pp = layout.pp ?? 1;
+  if (pp === 1) return {};
+  const modules = model.config.num_hidden_layers + 3;
+  const share = Math.floor(modules / pp);
+  const first = modules % pp > 0 ? share + 1 : share;
+  return { layout: { first_stage_layers: first - 1, last_stage_layers: share - 2 } };
+}
+
+// `change`: what the request gets, or a function of it.
 const SETTINGS = [
   {
     // Aleph-Alpha/scaling: gradients stay in 16 bits (core/optimizer/parameter_group.py); each rank gathers all logits,
@@ -17,6 +29,7 @@ const SETTINGS = [
     rows: ({ source }) => source === ALEPH_ALPHA,
     change: { training: { fp32_gradients: false }, layout: { loss_parallel: false } },
   },
+  { rows: ({ source }) => source === ALEPH_ALPHA, change: dealtModules },
   {
     // perf_recipes/_common.py: grad_reduce_in_fp32 off, the loss of TransformerEngine.
     rows: ({ source }) => source === BRIDGE,
@@ -90,7 +103,10 @@ function merged(base, change) {
   return result;
 }
 const settled = (row) =>
-  SETTINGS.filter(({ rows }) => rows(row)).reduce((request, { change }) => merged(request, change), row.request);
+  SETTINGS.filter(({ rows }) => rows(row)).reduce(
+    (request, { change }) => merged(request, typeof change === 'function' ? change(request) : change),
+    row.request,
+  );
 
 function judge(file, ran) {
   const rows = readRows(file);
@@ -130,8 +146,10 @@ test('what ran is not called too large, but for rows that are explained', (t) =>
   assert.deepEqual(wrong.map(({ id }) => id).sort(), [...explained].sort());
 });
 
-// 288 of 340 failures are (84.7 %), and 10 of 263 successes. Many of those missing bind in the last stage, at the logits.
-const OPEN = { todo: 'of the failures 84.7 % are' };
+// 300 of 340 failures are (88.2 %), and 10 of 263 successes. The code of these runs was published a year after them. What
+// is missing are layers without the RMSNorm kernel on ranks that share tensors, where norms are most of what is kept,
+// sequences of 8,192 with sequence parallelism, and PyTorch's own attention.
+const OPEN = { todo: 'of the failures 88.2 % are' };
 test("Aleph Alpha's grid: nine failures in ten are too large or at risk, and one success in twenty", OPEN, (t) => {
   const grid = planned.filter(({ source }) => source === ALEPH_ALPHA);
   const failed = grid.filter(({ ran }) => !ran);

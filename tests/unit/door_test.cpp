@@ -1,6 +1,7 @@
 // Hostile texts at the door: each is answered with a problem, in time, and nothing is thrown.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <ctime>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -184,4 +185,28 @@ TEST_CASE("the largest of everything is refused, not computed wrongly") {
   const Codes codes = problems_of(R"({"model": {"parameters": 1e14}, "training": {"method": "full", "recompute": "none",
     "micro_batch": 65536, "sequence_length": 16777216, "attention": "eager"}})");
   CHECK(codes == Codes{"too_large"});
+}
+
+TEST_CASE("an option of the layout names the frameworks that have it, and the others refuse it") {
+  const Json catalogue = Json::parse(vramplan::api::catalogue());
+  const Json& options = catalogue.at("options");
+  const auto of = [&](const char* pointer) {
+    return *std::find_if(options.begin(), options.end(), [&](const Json& o) { return o.at("pointer") == pointer; });
+  };
+  CHECK_FALSE(of("/layout/dp").contains("frameworks"));
+  const Json named = of("/layout/tp").at("frameworks");
+  CHECK(named.size() == 2);
+  const Json all = of("/training/framework").at("values");
+  for (const Json& framework : all) {
+    CAPTURE(framework);
+    const Json request = {{"model", "meta-llama/Llama-3.1-8B"},
+                          {"training", {{"method", "full"}, {"framework", framework}}},
+                          {"hardware", {{"gpu", "h100-sxm-80gb"}, {"count", 2}}},
+                          {"layout", {{"tp", 2}}}};
+    const Json problems = Json::parse(vramplan::api::glance(request.dump())).at("problems");
+    const bool refused = std::any_of(problems.begin(), problems.end(), [](const Json& p) {
+      return p.at("code") == "not_supported" && p.at("arguments").at("field") == "tp";
+    });
+    CHECK(refused == (std::find(named.begin(), named.end(), framework) == named.end()));
+  }
 }

@@ -268,10 +268,10 @@ TEST_CASE("suggestions: comfortable first, then fewest GPUs; what is not publish
 
 TEST_CASE("a run that cannot be spread further is found all the same") {
   const std::vector<std::int64_t> counts(std::begin(kTriedCounts), std::end(kTriedCounts));
-  const auto found = smallest_fitting(counts, 24_GiB, Verdict::tight, [](std::int64_t n) -> std::optional<Estimate> {
+  const auto found = smallest_fitting(counts, 24_GiB, Verdict::tight, [](std::int64_t n) -> std::optional<RunNeed> {
     if (n > 4 || n == 3) return std::nullopt;  // a global batch of four sequences
     const Bytes bytes = shard_up(80_GiB, n);
-    return Estimate{bytes, bytes, bytes};
+    return RunNeed{{bytes, bytes, bytes}};
   });
   REQUIRE(found);
   CHECK(found->count == 4);

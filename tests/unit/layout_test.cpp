@@ -62,6 +62,53 @@ TEST_CASE("a pipeline cuts the stack; the ends hold embedding and head") {
   }
 }
 
+TEST_CASE("the ends of a pipeline take the layers that they are given, the other stages share the rest") {
+  const auto held = [](const LayoutChoice& l) {
+    std::vector<Dim> layers;
+    for (std::int64_t i = 0; i < l.pp; ++i) layers.push_back(stage_of(llama(), l, 8, i).held.front());
+    return layers;
+  };
+  LayoutChoice l = layout(1, 5);
+  l.first_stage_layers = 5;  // 27 more for four stages
+  CHECK(held(l) == std::vector<Dim>{5, 7, 7, 7, 6});
+  l.last_stage_layers = 4;  // 23 for three
+  CHECK(held(l) == std::vector<Dim>{5, 8, 8, 7, 4});
+  l.first_stage_layers.reset();  // 28 for four
+  CHECK(held(l) == std::vector<Dim>{7, 7, 7, 7, 4});
+  l.last_stage_layers = 6;  // 26 for four: what is left over comes behind the first
+  CHECK(held(l) == std::vector<Dim>{6, 7, 7, 6, 6});
+  LayoutChoice two = layout(1, 2);
+  two.first_stage_layers = 20, two.last_stage_layers = 12;
+  CHECK(held(two) == std::vector<Dim>{20, 12});
+  // Virtual stages: 6 in two chunks, and 26 for the four chunks of the others, in turn: 7 and 7, 6 and 6.
+  LayoutChoice chunks = layout(1, 3, 2);
+  chunks.first_stage_layers = 6;
+  CHECK(held(chunks) == std::vector<Dim>{6, 13, 13});
+}
+
+TEST_CASE("what the ends of a pipeline take leaves every other stage a layer") {
+  const auto problems = [](std::int64_t pp, std::int64_t vpp, std::optional<std::int64_t> first,
+                           std::optional<std::int64_t> last) {
+    LayoutChoice l = layout(1, pp, vpp);
+    l.first_stage_layers = first, l.last_stage_layers = last;
+    return check_layout(llama(), l);
+  };
+  CHECK(problems(4, 1, 7, 7).empty());
+  CHECK(problems(2, 1, 20, 12).empty());
+  const Problems most = problems(4, 1, 30, {});  // 3 other stages of 32 layers
+  REQUIRE(most.size() == 1);
+  CHECK(most.front().pointer == "/layout/first_stage_layers");
+  CHECK(argument(most.front(), "below") == 29);
+  const Problems uneven = problems(4, 2, {}, 5);  // two chunks
+  REQUIRE(uneven.size() == 1);
+  CHECK(uneven.front().pointer == "/layout/last_stage_layers");
+  CHECK(argument(uneven.front(), "below") == 4);
+  CHECK(argument(uneven.front(), "above") == 6);
+  const Problems alone = problems(1, 1, 16, {});
+  REQUIRE(alone.size() == 1);
+  CHECK(alone.front().code == ProblemCode::inconsistent);
+}
+
 TEST_CASE("a table that is embedding and head is on the first and on the last stage") {
   const ModelArchitecture& tied = support::model_of("meta-llama/Llama-3.2-1B");
   const std::int64_t table = 128256LL * 2048;

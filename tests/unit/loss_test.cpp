@@ -76,6 +76,16 @@ TEST_CASE("a loss kernel that works in place keeps no log-softmax") {
   CHECK(bytes_a_logit(t, EventKind::forward_head) == 4 + 4);
 }
 
+TEST_CASE("under autocast the 16-bit logits that stand beside a loss kernel's are raised too") {
+  TrainingChoice t = training();
+  t.framework = FrameworkId::liger;
+  t.cross_entropy = CrossEntropy::full_logits;
+  CHECK(bytes_a_logit(t, EventKind::forward_head) == 2 + 4);
+  t.precision = Precision::bf16_amp;
+  CHECK(bytes_a_logit(t, EventKind::forward_head) == 2 + 4 + 4);
+  CHECK(bytes_a_logit(t, EventKind::backward_head) == 4 + 2);
+}
+
 TEST_CASE("the Trainer's default optimizer has multi-tensor kernels up to 4.53 and the fused one since") {
   TrainingChoice t = training();
   CHECK_FALSE(switches_for(t, {}).foreach_optimizer);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "support/steps.hpp"
+#include "vramplan/memory.hpp"
 #include "vramplan/step.hpp"
 
 using namespace vramplan;
@@ -201,6 +202,43 @@ TEST_CASE("ranks that do not share the loss have all logits, and PyTorch's loss 
   // Of all: logits in 16 bits, log-softmax, its gradient, and that of the FP32 logits. Of the rank's half: the FP32
   // probabilities, their 16-bit gradient, and the loss's own, one number.
   CHECK(whole - shared == (2 + 4 + 4 + 4) * all - (4 + 2) * all / 2 - 4);
+}
+
+TEST_CASE("ranks that do not share the loss keep the logits of earlier micro-batches") {
+  Case c;
+  c.tensor(2);
+  c.training.cross_entropy = CrossEntropy::full_logits;
+  c.layout.loss_parallel = false;
+  const auto live = [&](EventKind kind, std::int64_t micro_batches) {
+    c.training.global_batch = micro_batches * c.training.micro_batch;
+    return c.step().live({kind}).value;
+  };
+  const std::int64_t all = 2 * kV * kTokens;
+  const auto more = [&](EventKind kind, std::int64_t micro_batches) {
+    return live(kind, micro_batches) - live(kind, 1);
+  };
+  // Two buffers: that of the micro-batch before, and in forward, of the one before that.
+  CHECK(more(EventKind::backward_head, 2) == all);
+  CHECK(more(EventKind::backward_head, 8) == all);
+  CHECK(more(EventKind::forward_embedding, 2) == all);
+  CHECK(more(EventKind::forward_embedding, 8) == 2 * all);
+  // The last two wait for the optimizer, the only one too.
+  CHECK(more(EventKind::optimizer_step, 8) == all);
+  c.layout.loss_parallel = true;
+  CHECK(more(EventKind::backward_head, 8) == 0);
+}
+
+TEST_CASE("a rank has a communicator for each kind of parallelism that it takes part in") {
+  using namespace literals;
+  Case c;
+  const auto buffers = [&] { return estimate_memory(c.step(), nullptr).nccl_buffers; };
+  CHECK(buffers() == Bytes(0));
+  c.tensor(2);
+  CHECK(buffers() == 1_GiB);
+  c.layout.pp = 2;  // four ranks and more: 392 MB for the second
+  CHECK(buffers() == 1_GiB + Bytes(392'000'000));
+  c.layout.dp = 4, c.layout.cp = 2;
+  CHECK(buffers() == 1_GiB + Bytes(3 * 392'000'000));
 }
 
 TEST_CASE("FP16 adds gradients up in their own type unless told otherwise, BF16 in FP32") {

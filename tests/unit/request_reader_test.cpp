@@ -434,6 +434,20 @@ TEST_CASE("Megatron takes LoRA alone of what adapts, at a rank that the ranks of
         Lines{"not_supported /training/lora/modules_to_save"});
 }
 
+TEST_CASE("the ends of a pipeline may have a number of layers of their own") {
+  const auto problems_with = [](Json layout) {
+    Json request = sound();
+    request["training"].update({{"framework", "megatron"}, {"method", "full"}});
+    layout.update({{"dp", 4}, {"zero", 1}, {"pp", 2}});
+    request["layout"] = layout;
+    request["hardware"]["count"] = 8;
+    return problems_of(request);
+  };
+  CHECK(problems_with({{"first_stage_layers", 14}, {"last_stage_layers", 18}}).empty());
+  CHECK(problems_with({{"first_stage_layers", 0}}) == Lines{"out_of_range /layout/first_stage_layers"});
+  CHECK(problems_with({{"last_stage_layers", "few"}}) == Lines{"wrong_type /layout/last_stage_layers"});
+}
+
 TEST_CASE("ranks may each compute the whole loss, where tensor parallelism and the loss allow it") {
   const auto problems_with = [](Json training, Json layout) {
     Json request = sound();

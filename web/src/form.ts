@@ -78,7 +78,11 @@ export const methodOf = (state: State, catalogue: Catalogue): string => chosen(s
 export function applies(pointer: string, state: State, catalogue: Catalogue): boolean {
   const method = methodOf(state, catalogue);
   const objective = chosen(state, catalogue, '/training/objective');
-  if (pointer.startsWith('/layout/')) return state.hardwareBy === 'gpu' && state.zero === 'own';
+  // What was filled in all the same stays in sight, for the planner to say what is wrong with it.
+  const isOffered = (layout: string) =>
+    state.training[layout] !== undefined ||
+    (optionAt(catalogue, layout)?.frameworks?.includes(chosen(state, catalogue, '/training/framework')) ?? true);
+  if (pointer.startsWith('/layout/')) return state.hardwareBy === 'gpu' && state.zero === 'own' && isOffered(pointer);
   if (pointer === '/hardware/per_node') return state.hardwareBy === 'gpu' && state.count.trim() !== '1';
   if (pointer.startsWith('/training/lora/')) return adapterMethods.has(method);
   if (pointer.startsWith('/training/generation/')) return generating.has(objective);

@@ -72,6 +72,8 @@ export interface PlanRequest {
     loss_parallel?: boolean;
     pp?: number;
     vpp?: number;
+    first_stage_layers?: number;
+    last_stage_layers?: number;
     cp?: number;
     cp_exchange?: string;
     ep?: number;
@@ -410,6 +412,7 @@ export interface Option {
   minimum?: number;
   maximum?: number;
   format?: 'version'; // a text of that form
+  frameworks?: string[]; // that have it; absent: all
   default: string | number | boolean | string[] | null; // null: decided by the planner (echoed in report.request)
 }
 

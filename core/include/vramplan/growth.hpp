@@ -12,14 +12,15 @@
 #include "vramplan/estimate.hpp"
 #include "vramplan/fit.hpp"
 #include "vramplan/request.hpp"
+#include "vramplan/suggestion.hpp"
 #include "vramplan/units.hpp"
 
 namespace vramplan {
 
-// Device bytes per GPU of a model over `gpus` of the request's cards; nothing when it cannot be spread over that many.
+// The need of a model over `gpus` of the request's cards; nothing when it cannot be spread over that many.
 // `training` with its defaults resolved.
 using NeedOfModel =
-    std::function<std::optional<Estimate>(const ModelCard& model, const TrainingChoice& training, std::int64_t gpus)>;
+    std::function<std::optional<RunNeed>(const ModelCard& model, const TrainingChoice& training, std::int64_t gpus)>;
 
 struct GrowthModel {
   std::string id;

@@ -66,13 +66,15 @@ enum class LayoutRule : std::uint8_t {
   tp_divides_widths,     // hidden size and the inner widths of MLPs
   stages_within_layers,  // pp x vpp chunks have a layer each
   chunks_need_stages,    // vpp above 1 wants pp above 1
+  ends_share_layers,     // what the ends of a pipeline take divides by vpp, and leaves each other chunk a layer
   ep_divides_experts,
   ep_divides_ranks,  // ep x etp divides the ranks of a stage
 };
 template <>
 struct EnumNames<LayoutRule> {
-  static constexpr Names<6> values = {"tp_divides_heads",   "tp_divides_widths",  "stages_within_layers",
-                                      "chunks_need_stages", "ep_divides_experts", "ep_divides_ranks"};
+  static constexpr Names<7> values = {"tp_divides_heads",   "tp_divides_widths", "stages_within_layers",
+                                      "chunks_need_stages", "ends_share_layers", "ep_divides_experts",
+                                      "ep_divides_ranks"};
 };
 
 // Where the layout does not suit the model: one problem a rule, `illegal_layout` at the field, with the rule, the value

@@ -187,6 +187,12 @@ struct TrainingChoice {
   std::int64_t mtp_layers = 0;  // modules that predict further tokens (multi-token prediction)
 };
 
+// Modules are named for selective recomputation alone.
+inline void set_recompute(TrainingChoice& training, Recompute recompute) {
+  training.recompute = recompute;
+  if (recompute != Recompute::selective) training.recompute_modules.clear();
+}
+
 // The release of Transformers, where none is named: today's; with fused kernels patched in, the one that
 // fms-acceleration, whose kernels they are, was published with (scripts/benchmarks/refs/requirements_liger.txt).
 [[nodiscard]] constexpr bool patches_kernels(const TrainingChoice& t) {
@@ -270,6 +276,8 @@ struct LayoutChoice {
   std::optional<bool> reshard;                 // a unit's weights go again after its forward
   std::optional<bool> no_sync;                 // gradients stay whole until the last pass of an accumulation
   std::optional<ContextExchange> cp_exchange;  // absent: all_to_all where cp divides the heads
+  // Layers of the first and of the last stage of a pipeline; absent: as many as each of the others.
+  std::optional<std::int64_t> first_stage_layers{}, last_stage_layers{};
 };
 
 // Who uses the model afterwards.

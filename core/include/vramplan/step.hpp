@@ -101,6 +101,7 @@ struct Form {
   std::int64_t tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1, etp = 1;
   bool sp = false, loss_parallel = true;
   std::optional<ContextExchange> cp_exchange{};
+  std::optional<std::int64_t> first_stage_layers{}, last_stage_layers{};
   std::int64_t stage = 0;
   friend constexpr bool operator==(const Form&, const Form&) = default;
 };
@@ -255,6 +256,9 @@ class Step {
   [[nodiscard]] Dim tokens() const;
   template <class Sink>
   void describe_waiting(Sink& sink) const;
+  template <class Sink>
+  void describe_earlier_logits(Event event, Sink& sink) const;
+  [[nodiscard]] std::int64_t earlier_logits(EventKind kind) const;
   [[nodiscard]] Dim checkpoints_on_gpu(Event event) const;
   [[nodiscard]] Dim gather_buffers(const LayerStack& stack, Event event) const;
   [[nodiscard]] Dim gathered_layers(const LayerStack& stack, Event event) const;

@@ -31,8 +31,6 @@ using NeedPerGpu = std::function<std::optional<RunNeed>(const Gpu& gpu, std::int
 // Numbers of GPUs that systems, or whole numbers of systems, have.
 inline constexpr std::int64_t kTriedCounts[] = {1, 2, 3, 4, 6, 8, 10, 16, 24, 32, 48, 64, 72, 96, 128, 256, 512, 1024};
 
-[[nodiscard]] std::optional<Estimate> device_of(const std::optional<RunNeed>& need);
-
 struct SuggestionQuery {
   Precision precision = Precision::bf16_amp;
   std::optional<StateFormat> optimizer_states;
@@ -86,7 +84,7 @@ struct HardwareSuggestions {
 // One number of GPUs that was evaluated.
 struct EvaluatedCount {
   std::int64_t count = 0;
-  Estimate device;
+  RunNeed need;
   Fit fit;
 };
 
@@ -96,11 +94,11 @@ struct EvaluatedCount {
 // counts between are not tried.
 [[nodiscard]] std::optional<EvaluatedCount> smallest_fitting(
     std::span<const std::int64_t> counts, Bytes usable, Verdict worst,
-    const std::function<std::optional<Estimate>(std::int64_t)>& need);
+    const std::function<std::optional<RunNeed>(std::int64_t)>& need);
 
-// That number of GPUs as a suggestion; it was evaluated with `need`.
-[[nodiscard]] HardwareSuggestion suggestion_of(const Catalogue& catalogue, const Gpu& gpu, std::int64_t count,
-                                               const RunNeed& need);
+// That number of GPUs as a suggestion.
+[[nodiscard]] HardwareSuggestion suggestion_of(const Catalogue& catalogue, const Gpu& gpu,
+                                               const EvaluatedCount& evaluated);
 
 // Systems that hold `count` of this GPU. One box where one is large enough, else the fewest boxes of a kind;
 // workstations are not combined. Fewest systems first, then those for sale, smallest group, fewest GPUs, id.

@@ -168,6 +168,8 @@ void add_layout(const LayoutChoice& l, Settings& out) {
   out.push_back({"sequence-parallel", l.sp});
   out.push_back({"pipeline-model-parallel-size", l.pp});
   if (l.vpp > 1) out.push_back({"num-virtual-stages-per-pipeline-rank", l.vpp});
+  if (l.first_stage_layers) out.push_back({"decoder-first-pipeline-num-layers", *l.first_stage_layers});
+  if (l.last_stage_layers) out.push_back({"decoder-last-pipeline-num-layers", *l.last_stage_layers});
   out.push_back({"context-parallel-size", l.cp});
   out.push_back({"expert-model-parallel-size", l.ep});
   out.push_back({"use-distributed-optimizer", l.zero == 1});

@@ -47,6 +47,8 @@ LaunchOmission lacks(const Run& run) {
   needs.that(t.attention != AttentionKernel::eager, "/training/attention");
   needs.that(!t.offload.optimizer, "/training/offload/optimizer");
   needs.that(!t.offload.activations, "/training/offload/activations");
+  needs.that(!l.first_stage_layers, "/layout/first_stage_layers");
+  needs.that(!l.last_stage_layers, "/layout/last_stage_layers");
   // A looped schedule has two stages on each rank unless their layers are counted out.
   needs.that(l.vpp <= 2, "/layout/vpp").that(l.dp == 1 || l.zero != 1, "/layout/zero");
   needs.that(l.fsdp.value_or(2) == 2, "/layout/fsdp").that(!l.no_sync.value_or(false), "/layout/no_sync");

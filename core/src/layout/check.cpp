@@ -78,6 +78,34 @@ void check(Problems& problems, const char* field, LayoutRule rule, Dim value, Di
   problems.push_back(std::move(problem));
 }
 
+// Whether the ends of a pipeline leave as many layers as the chunks of the other stages take, at least one each.
+bool ends_fit(Dim layers, const LayoutChoice& l) {
+  const Dim first = l.first_stage_layers.value_or(0), last = l.last_stage_layers.value_or(0);
+  const Dim open = l.pp - (first > 0 ? 1 : 0) - (last > 0 ? 1 : 0);
+  const Dim left = layers - first - last;
+  return first % l.vpp == 0 && last % l.vpp == 0 && (open == 0 ? left == 0 : left >= open * l.vpp);
+}
+
+void check_ends(Problems& problems, Dim layers, const LayoutChoice& l) {
+  const auto check_end = [&](const char* field, std::optional<std::int64_t> LayoutChoice::*end) {
+    if (!(l.*end)) return;
+    if (l.pp == 1) {
+      const std::string name = std::string("layout.").append(field);
+      problems.push_back({ProblemCode::inconsistent,
+                          std::string("/layout/").append(field),
+                          {{"field", name}, {"other", "layout.pp"}}});
+      return;
+    }
+    check(problems, field, LayoutRule::ends_share_layers, *(l.*end), layers, [&](Dim value) {
+      LayoutChoice other = l;
+      other.*end = value;
+      return ends_fit(layers, other);
+    });
+  };
+  check_end("first_stage_layers", &LayoutChoice::first_stage_layers);
+  check_end("last_stage_layers", &LayoutChoice::last_stage_layers);
+}
+
 constexpr Dim kMostRanks = 1024;  // as far as legal values are looked for
 
 }  // namespace
@@ -91,6 +119,7 @@ Problems check_layout(const ModelArchitecture& model, const LayoutChoice& l) {
         [&](Dim tp) { return widths_divide(model, with(l, &LayoutChoice::tp, tp)) && divides(tp, model.hidden_size); });
   check(problems, "pp", LayoutRule::stages_within_layers, l.pp, layers, [&](Dim pp) { return pp * l.vpp <= layers; });
   check(problems, "vpp", LayoutRule::chunks_need_stages, l.vpp, layers, [&](Dim vpp) { return vpp == 1 || l.pp > 1; });
+  check_ends(problems, layers, l);
   check(problems, "ep", LayoutRule::ep_divides_experts, l.ep, kMostRanks,
         [&](Dim ep) { return experts_divide(model, ep); });
   const Dim ranks = l.dp * l.cp * l.tp;

@@ -35,7 +35,7 @@ bool same_parts(const std::vector<PlacedRank>& a, const std::vector<PlacedRank>&
 
 RankMap map_ranks(const LayoutChoice& layout, std::int64_t per_node) {
   const std::int64_t all = ranks_of(layout);
-  RankMap map{.nodes = (all + per_node - 1) / per_node, .per_node = std::min(per_node, all), .kinds = {}};
+  RankMap map{.nodes = divide_up(all, per_node), .per_node = std::min(per_node, all), .kinds = {}};
   for (std::int64_t node = 0; node < map.nodes; ++node) {
     auto ranks = ranks_of_node(layout, node * per_node, std::min(all, (node + 1) * per_node));
     const auto known = std::find_if(map.kinds.begin(), map.kinds.end(),

@@ -8,10 +8,24 @@
 namespace vramplan {
 namespace {
 
-// Layers in front of a chunk. What does not divide evenly goes to the chunks behind the first, which has the embedding.
-Dim layers_before(Dim layers, Dim chunks, Dim chunk) {
-  const Dim rest = layers % chunks;
-  return layers / chunks * chunk + std::clamp<Dim>(chunk - 1, 0, rest);
+// Layers in front of a chunk: those of the ends, where these are given, and an even share for each other chunk. What
+// does not divide evenly goes to the chunks behind the first, which has the embedding.
+Dim layers_before(Dim layers, const LayoutChoice& layout, Dim chunk) {
+  const Dim chunks = layout.pp * layout.vpp;
+  const Dim of_first = divide_up(chunk, layout.pp), of_last = chunk / layout.pp;  // chunks in front, by stage
+  Dim given = 0, open = chunks, open_before = chunk, behind_first = 1;
+  if (layout.first_stage_layers) {
+    given += *layout.first_stage_layers / layout.vpp * of_first;
+    layers -= *layout.first_stage_layers;
+    open -= layout.vpp, open_before -= of_first, behind_first = 0;
+  }
+  if (layout.last_stage_layers) {
+    given += *layout.last_stage_layers / layout.vpp * of_last;
+    layers -= *layout.last_stage_layers;
+    open -= layout.vpp, open_before -= of_last;
+  }
+  if (open == 0) return given;
+  return given + layers / open * open_before + std::clamp<Dim>(open_before - behind_first, 0, layers % open);
 }
 
 // Micro-batches in flight by chunk of the stage. A stage runs `warm_up` forwards before its first backward, and from
@@ -44,7 +58,6 @@ void add_layers(const ModelArchitecture& model, Dim first, Dim end, Dim times, s
 Stage stage_of(const ModelArchitecture& model, const LayoutChoice& layout, std::int64_t micro_batches,
                std::int64_t index) {
   const Dim layers = layers_of(model);
-  const Dim chunks = layout.pp * layout.vpp;
   const std::vector<std::int64_t> counts = in_flight(layout, micro_batches, index);
   Stage stage{index, index == 0, index == layout.pp - 1, {}, {}, {}, counts[0] - 1};
   stage.held = stage.walked = stage.waiting = std::vector<Dim>(model.groups.size());
@@ -52,8 +65,8 @@ Stage stage_of(const ModelArchitecture& model, const LayoutChoice& layout, std::
   std::int64_t walked = layout.vpp - 1;
   while (walked > 0 && counts[static_cast<std::size_t>(walked)] == 0) --walked;
   for (std::int64_t chunk = 0; chunk < layout.vpp; ++chunk) {
-    const Dim first = layers_before(layers, chunks, chunk * layout.pp + index);
-    const Dim end = layers_before(layers, chunks, chunk * layout.pp + index + 1);
+    const Dim first = layers_before(layers, layout, chunk * layout.pp + index);
+    const Dim end = layers_before(layers, layout, chunk * layout.pp + index + 1);
     add_layers(model, first, end, 1, stage.held);
     if (chunk == walked) add_layers(model, first, end, 1, stage.walked);
     add_layers(model, first, end, counts[static_cast<std::size_t>(chunk)] - (chunk == walked ? 1 : 0), stage.waiting);

@@ -85,12 +85,21 @@ TensorId full_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   return loss;
 }
 
+// Accelerate raises what leaves an autocast model to FP32, the 16-bit logits beside the loss too
+// (accelerate/utils/operations.py, ConvertOutputsToFp32). PyTorch's own loss has as much of them before.
+TensorId raise_outputs(Graph& g, const BlockContext& c, TensorId loss, TensorId logits) {
+  if (!c.framework.autocast || logits == kNoTensor || g.at(logits).size.type == ElementType::fp32) return loss;
+  return g.apply({loss}, loss_size(), kLogits, {.forward = {kLogits, {g.at(logits).size.as(ElementType::fp32)}}});
+}
+
 // One loss kernel on materialised logits.
 TensorId kernel_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   const LossInput in = loss_input(g, c, hidden);
-  const TensorId loss = g.apply({in.logits}, loss_size(), kLogits,
+  const TensorId made = g.apply({in.logits}, loss_size(), kLogits,
                                 {.saves = {in.logits}, .gradient_in_place = c.framework.gradient_over_logits});
-  g.hold({in.held[0], in.held[1], in.held[2]});
+  g.hold({in.held[1], in.held[2]});
+  const TensorId loss = raise_outputs(g, c, made, in.held[0]);
+  g.hold({in.held[0]});
   return loss;
 }
 

@@ -437,6 +437,8 @@ const layoutPointers = [
   '/layout/sp',
   '/layout/pp',
   '/layout/vpp',
+  '/layout/first_stage_layers',
+  '/layout/last_stage_layers',
   '/layout/cp',
   '/layout/cp_exchange',
   '/layout/ep',
