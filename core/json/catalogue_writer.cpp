@@ -139,6 +139,7 @@ void add_ranges(OrderedJson& out, const TrainingChoice& d) {
   out.push_back(range("/training/micro_batch", limits::kMicroBatch, d.micro_batch));
   out.push_back(range("/training/global_batch", limits::kGlobalBatch, nullptr));
   out.push_back(range("/training/lora/rank", limits::kLoraRank, d.lora.rank));
+  out.push_back(range("/training/mtp_layers", limits::kMtpLayers, d.mtp_layers));
   out.push_back(range("/training/optimizer/rank", limits::kOptimizerRank, nullptr));
   out.push_back({{"pointer", "/training/lora/dropout"}, {"minimum", 0}, {"maximum", 1}, {"default", nullptr}});
   out.push_back(range("/training/trainable_layers", limits::kLayers, kProposedTrainableLayers));

@@ -334,6 +334,7 @@ OrderedJson training(const TrainingChoice& t) {
             {"rank", or_null(t.optimizer.rank)}}},
           {"ema", t.ema},
           {"fp8_parameters", t.fp8_parameters},
+          {"mtp_layers", t.mtp_layers},
           {"fp32_gradients", or_null(t.fp32_gradients)},
           {"lora", lora(t.lora)},
           {"sequence_length", t.sequence_length},

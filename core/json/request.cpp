@@ -288,6 +288,7 @@ void read_switches(ObjectReader& reader, TrainingChoice& training) {
   reader.boolean("compile", training.compile);
   reader.boolean("ema", training.ema);
   reader.boolean("fp8_parameters", training.fp8_parameters);
+  reader.integer("mtp_layers", training.mtp_layers, limits::kMtpLayers);
   reader.boolean("fp32_gradients", training.fp32_gradients);
 }
 

@@ -48,6 +48,7 @@ PlanRequest with_method(PlanRequest request, Method method) {
   t.method = method;
   t.base_weights = base_of(method);
   t.trainable_layers.reset();
+  if (has_adapters(method)) t.mtp_layers = 0;
   t.optimizer.states = StateFormat::fp32;
   const bool quantized = t.base_weights && is_quantized(*t.base_weights);
   t.kbit_upcast = quantized && t.framework == FrameworkId::transformers;

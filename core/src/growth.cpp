@@ -39,6 +39,7 @@ TrainingChoice with_method(const PlanRequest& request, Method method) {
     t.base_weights.reset();
     t.optimizer = {};
     t.trainable_layers.reset();
+    if (has_adapters(method)) t.mtp_layers = 0;
     t.lora = {};
     t.lora.rank = request.training.lora.rank;
     t.kbit_upcast.reset();

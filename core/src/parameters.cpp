@@ -84,6 +84,22 @@ std::vector<ParameterGroup> parameter_groups(const ModelArchitecture& model) {
   return groups;
 }
 
+// A projection of stream and embedding, joined, three norms (of the embedding, of the stream, behind the layer), and a
+// layer like the last one. Embedding and head are those of the model; where another stage has the embedding, a copy of
+// its own, which a tied head is already (megatron/core/models/common/language_module/language_module.py).
+void add_prediction_parameters(const ModelArchitecture& m, Dim modules, const WholeModel& whole,
+                               std::vector<ParameterGroup>& groups) {
+  constexpr Dim kNorms = 3;
+  TensorList once(groups, kOutsideLayers, 1);
+  if (!m.holds_embedding && !whole.tied) {
+    once.add(Module::embedding, ParameterKind::embedding, Cut::vocabulary, m.vocab_size, m.hidden_size);
+  }
+  TensorList each(groups, kOutsideLayers, modules);
+  each.norms(m.norm, m.hidden_size, kNorms);
+  each.linear(Module::other, Cut::column, divide_up(m.hidden_size, whole.tensor_ranks), 2 * m.hidden_size);
+  layer_parameters(m, m.groups.back(), each);
+}
+
 Params total_parameters(const std::vector<ParameterGroup>& groups) {
   Params total;
   for (const ParameterGroup& group : groups) total += parameters_of(group);

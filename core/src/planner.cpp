@@ -129,7 +129,7 @@ Stages stages_of(const Resolved& r) {
 
 Inventory inventory_of(const Resolved& r) {
   const ModelArchitecture& model = r.model.architecture;
-  return take_inventory(model, r.request.training, groups_for(model, r.request.training.objective));
+  return take_inventory(model, r.request.training, groups_for(model, r.request.training));
 }
 
 bool too_large(const MemoryEstimate& m) { return m.device.high.value > kLargestOnTheWire; }

@@ -102,6 +102,10 @@ Choice fp8_parameters(const TrainingChoice& t) {
   if (t.framework == FrameworkId::megatron) choice.supported = true;
   return choice;
 }
+// Its --mtp-num-layers (megatron/core/transformer/multi_token_prediction.py).
+Choice mtp_layers(const TrainingChoice& t) {
+  return {"/training/mtp_layers", t.mtp_layers, t.mtp_layers == 0 || t.framework == FrameworkId::megatron};
+}
 Choice fp32_gradients(const TrainingChoice& t) {
   const bool given = t.fp32_gradients.has_value();
   return {"/training/fp32_gradients", std::string(t.fp32_gradients.value_or(false) ? "true" : "false"),
@@ -263,6 +267,7 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
       optimizer_states(t),
       in_backward(t),
       fp8_parameters(t),
+      mtp_layers(t),
       fp32_gradients(t),
       recompute(t),
       attention(t),
@@ -457,6 +462,12 @@ void check_adapter_rank(const PlanRequest& request, Problems& problems) {
 void check_fp8_parameters(const TrainingChoice& t, Problems& problems) {
   check_inconsistent(t.fp8_parameters && t.precision != Precision::fp8, "/training/fp8_parameters", "fp8_parameters",
                      "precision", problems);
+}
+
+// The modules of a checkpoint that has them are not part of what is fine-tuned with adapters.
+void check_mtp_layers(const TrainingChoice& t, Problems& problems) {
+  const bool runs = t.framework == FrameworkId::megatron && t.mtp_layers > 0;
+  check_inconsistent(runs && has_adapters(t.method), "/training/mtp_layers", "mtp_layers", "method", problems);
 }
 
 void check_recompute_modules(const TrainingChoice& t, Problems& problems) {
@@ -695,6 +706,7 @@ Problems check_request(const PlanRequest& request) {
   check_recompute_modules(request.training, problems);
   check_fp8_parameters(request.training, problems);
   check_adapter_rank(request, problems);
+  check_mtp_layers(request.training, problems);
   return problems;
 }
 

@@ -66,19 +66,20 @@ bool has_experts(const std::vector<LayerWork>& groups) {
   return std::any_of(groups.begin(), groups.end(), [](const LayerWork& w) { return w.routed > 0; });
 }
 
-double flops_of(const std::vector<LayerWork>& groups, const LayerWork& head) {
+double flops_of(const std::vector<LayerWork>& groups, const LayerWork& head, const LayerWork& prediction) {
   double flops = 0;
   const auto count = [&](const LayerWork& w) {
     for (const MatrixProduct& p : w.products) flops += w.layers * 2 * p.inputs * p.outputs * p.count;
   };
   for (const LayerWork& w : groups) count(w);
   count(head);
+  count(prediction);
   return flops;
 }
 
 void count_parameters(const ModelArchitecture& model, SpeedModel::Prepared& p) {
   const TrainingChoice& t = p.training;
-  const Inventory inventory = take_inventory(model, t, groups_for(model, t.objective));
+  const Inventory inventory = take_inventory(model, t, groups_for(model, t));
   p.layers = real(layers_of(model));
   p.outside = real(inventory.outside_layers.value);
   p.trained = real(inventory.trained_base.value);
@@ -101,9 +102,10 @@ SpeedModel::SpeedModel(const ModelArchitecture& model, const TrainingChoice& tra
   p.fused = runs_fused(training);
   p.groups = layer_work(model, training);
   p.head = head_work(model, training);
+  p.prediction = prediction_work(model, training, p.groups.back());
   p.hidden = real(model.hidden_size);
   p.error = error_of(gpu, training, has_experts(p.groups), calibration);
-  p.product_flops = flops_of(p.groups, p.head);
+  p.product_flops = flops_of(p.groups, p.head, p.prediction);
   p.element = training.precision == Precision::fp32 ? 4 : 2;
   p.dequantization = dequantization_bytes(training.base_weights.value_or(WeightFormat::bf16));
   p.cast = cast_bytes(training);

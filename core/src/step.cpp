@@ -83,6 +83,8 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.exchanges_heads = exchanges_heads(*run.model, run.layout);
   c.recomputed = recomputed_modules(run.training);
   c.rank = run.training.lora.rank;
+  c.predictions = run.training.mtp_layers;
+  c.checkpoints_predictions = run.training.recompute == Recompute::full;
   c.compute = run.types.compute;
   c.weights = working;
   c.leftovers = gathers_in_compute_type(run) ? run.types.compute : run.types.leftovers;
@@ -486,7 +488,7 @@ Run prepare(const ModelArchitecture& model, const TrainingChoice& training, cons
   }
   set_size(run, layout, {training.micro_batch, training.sequence_length});
   run.types = state_types(training, run.framework);
-  const std::vector<ParameterGroup> groups = groups_for(*run.model, training.objective);
+  const std::vector<ParameterGroup> groups = groups_for(*run.model, training, {layout.tp, model.tie_word_embeddings});
   run.inventory = take_inventory(*run.model, training, groups, {layout.tp, expert_tensor_ranks(layout)});
   if (run.framework.trains_whole_units)
     run.inventory.with_gradients = run.inventory.total - run.inventory.outside_layers;
@@ -576,7 +578,7 @@ namespace {
 Inventory scoring_inventory(const Run& run) {
   TrainingChoice t = run.training;
   t.objective = Objective::reward;
-  return take_inventory(*run.model, t, groups_for(*run.model, Objective::reward));
+  return take_inventory(*run.model, t, groups_for(*run.model, t));
 }
 
 }  // namespace

@@ -518,3 +518,68 @@ TEST_CASE("more ranks of tensor parallelism never need more for adapters") {
     }
   }
 }
+
+namespace {
+
+// Bytes that the head keeps for one token: final norm, loss, and what predicts further tokens.
+std::int64_t head_keeps(const Case& c) {
+  const Step step = c.step();
+  const TrainingChoice& t = step.run().training;
+  BlockContext context;
+  context.model = step.run().model;
+  context.framework = step.run().framework;
+  context.tensor_ranks = c.layout.tp;
+  context.sequence_parallel = c.layout.sp;
+  context.attention = t.attention;
+  context.predictions = t.mtp_layers;
+  context.checkpoints_predictions = t.recompute == Recompute::full;
+  context.trains_base = context.trains_embedding = context.trains_head = context.trains_norms = true;
+  const Graph graph = head_graph(context);
+  const SymbolTable symbols = sized(graph.widths(), context.framework, {1, kTokens});
+  return profile(graph).saved.at(products_of(symbols)).value / kTokens;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a module that predicts a further token is a projection, three norms and a layer; a late stage has the table too") {
+  Case c;
+  c.tensor(2);
+  const auto trained = [&] { return c.step().run().inventory.trained_base.value; };
+  const std::int64_t without = trained();
+  c.training.mtp_layers = 1;
+  const std::int64_t layer = (kH * (kQ + 2 * kKv) + kQ * kH + 3 * kH * kF) / 2 + 2 * kH;
+  const std::int64_t module = 2 * kH * kH / 2 + 3 * kH + layer;
+  CHECK(trained() - without == module);
+  c.training.mtp_layers = 2;
+  CHECK(trained() - without == 2 * module);
+  c.layout.pp = 4;
+  CHECK(trained() == 20 * layer + kV / 2 * kH);  // the first stage: layers and the table
+  c.stage = 3;
+  CHECK(trained() == 20 * layer + kH + kV / 2 * kH + 2 * module + kV / 2 * kH);
+}
+
+TEST_CASE("each further token keeps its embedding, what the norms read, a layer, and logits of its own") {
+  Case c;
+  const std::int64_t norm = 2 * kH + 4;
+  const std::int64_t logits = 2 * kV;
+  CHECK(head_keeps(c) == norm + 2 * kH + logits);
+  const std::int64_t layer = 2 * (4 * kH + 2 * kQ + 2 * kKv + 3 * kF) + 2 * 4 + 4 * kHeads;
+  // The final norm; the stream and the embedding ahead of their norms, and both joined; the layer, and its output
+  // ahead of the last norm. The head reads a copy of all streams, one behind the other.
+  const std::int64_t module = 2 * norm + 2 * 2 * kH + layer + norm;
+  c.training.mtp_layers = 1;
+  CHECK(head_keeps(c) == norm + module + 2 * 2 * kH + 2 * logits);
+  c.training.mtp_layers = 2;
+  CHECK(head_keeps(c) == norm + 2 * module + 3 * 2 * kH + 3 * logits);
+  // Under a full checkpoint: what goes in.
+  c.training.recompute = Recompute::full;
+  CHECK(head_keeps(c) == norm + 2 * (2 * 2 * kH) + 3 * 2 * kH + 3 * logits);
+}
+
+TEST_CASE("ranks share what a module keeps token by token, and width by width") {
+  Case c;
+  c.training.mtp_layers = 1;
+  const std::int64_t alone = head_keeps(c);
+  CHECK(head_keeps(c.tensor(2)) == alone / 2);  // 128,256 is a multiple of 2 x 128
+}

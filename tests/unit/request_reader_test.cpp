@@ -401,6 +401,11 @@ TEST_CASE("recompute by module, tokens of experts and the exchange of context pa
   CHECK(megatron({{"attention", "eager"}, {"kernels", "eager"}, {"precision", "fp16_amp"}}).empty());
   CHECK(megatron({{"precision", "fp16_amp"}, {"base_weights", "bf16"}}) ==
         Lines{"not_supported /training/base_weights"});
+  CHECK(megatron({{"mtp_layers", 2}}).empty());
+  CHECK(megatron({{"mtp_layers", 5}}) == Lines{"out_of_range /training/mtp_layers"});
+  CHECK(megatron({{"mtp_layers", -1}}) == Lines{"out_of_range /training/mtp_layers"});
+  CHECK(problems_of(with("/training", {{"mtp_layers", 1}})) == Lines{"not_supported /training/mtp_layers"});
+  CHECK(problems_of(with("/training", {{"mtp_layers", 0}})).empty());
   CHECK(problems_of(with("/layout/cp_exchange", "ring")).empty());
   CHECK(problems_of(with("/layout/cp_exchange", "bus")) == Lines{"unknown_value /layout/cp_exchange"});
 }
@@ -421,6 +426,7 @@ TEST_CASE("Megatron takes LoRA alone of what adapts, at a rank that the ranks of
   CHECK(megatron({{"method", "full"}, {"lora", {{"rank", 6}}}}, tensor).empty());
   const Json experts = {{"dp", 4}, {"zero", 1}, {"tp", 2}, {"etp", 4}};
   CHECK(megatron({{"method", "lora"}, {"lora", {{"rank", 6}}}}, experts) == Lines{"inconsistent /training/lora/rank"});
+  CHECK(megatron({{"method", "lora"}, {"mtp_layers", 1}}, tensor) == Lines{"inconsistent /training/mtp_layers"});
   CHECK(megatron({{"method", "dora"}}, tensor) == Lines{"not_supported /training/method"});
   CHECK(megatron({{"method", "qlora"}, {"base_weights", "nf4"}}, tensor) ==
         Lines{"not_supported /training/base_weights", "not_supported /training/method"});

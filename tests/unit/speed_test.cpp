@@ -144,6 +144,21 @@ TEST_CASE("full recomputation adds a forward of the layers, selective one of att
   CHECK(seconds(speed_of(t), SpeedPhase::recompute) == Approx(4 * 4096.0 * 32 * 4 * 4096 * 2048 / 312e12));
 }
 
+TEST_CASE("a module that predicts a further token runs a projection, a layer and the head once more") {
+  TrainingChoice t = full();
+  const Speed without = speed_of(t);
+  t.mtp_layers = 2;
+  const Speed s = speed_of(t);
+  const double tokens = 4 * 4096;
+  const double products = 2 * (2 * 4096.0 * 4096 + 4 * 4096.0 * 4096 + 3 * 4096.0 * 11008 + 4096.0 * 32000);
+  const double module = tokens * (products + 4 * 4096.0 * 2048) / 312e12;
+  const double more = seconds(s, SpeedPhase::forward) - seconds(without, SpeedPhase::forward);
+  CHECK(more > 2 * module);
+  CHECK(more < 1.1 * 2 * module);
+  const double forward = without.mfu * without.step_seconds.expected / 3 + 2 * module;
+  CHECK(s.mfu == Approx(3 * forward / s.step_seconds.expected));
+}
+
 TEST_CASE("adapters leave the weights' own gradients out") {
   TrainingChoice t = full();
   t.recompute = Recompute::none;

@@ -90,6 +90,8 @@ export function applies(pointer: string, state: State, catalogue: Catalogue): bo
   if (pointer === '/training/value_model') return objective === 'ppo';
   if (pointer === '/training/reward_model') return generating.has(objective);
   if (pointer === '/training/recompute_modules') return chosen(state, catalogue, '/training/recompute') === 'selective';
+  if (pointer === '/training/mtp_layers')
+    return chosen(state, catalogue, '/training/framework') === 'megatron' && !adapterMethods.has(method);
   if (pointer === '/training/kbit_upcast') return method === 'qlora';
   if (pointer === '/training/trainable_layers') return method === 'freeze';
   return true;

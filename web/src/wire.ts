@@ -30,6 +30,7 @@ export interface TrainingRequest {
   };
   ema?: boolean;
   fp8_parameters?: boolean;
+  mtp_layers?: number;
   fp32_gradients?: boolean;
   lora?: { rank?: number; targets?: string[]; dropout?: number; modules_to_save?: string[]; rslora?: boolean };
   sequence_length?: number;

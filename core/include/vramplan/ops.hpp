@@ -107,7 +107,10 @@ class Graph {
   TensorId apply(std::initializer_list<TensorId> inputs, Size made_size, Component component,
                  const OpTraits& traits = {});
   // The general form: outputs are made beforehand with `tensor`.
-  void run(std::initializer_list<TensorId> inputs, std::initializer_list<TensorId> outputs, const OpTraits& traits);
+  void run(std::initializer_list<TensorId> inputs, std::initializer_list<TensorId> outputs, const OpTraits& traits) {
+    run(std::span(inputs.begin(), inputs.size()), outputs, traits);
+  }
+  void run(std::span<const TensorId> inputs, std::initializer_list<TensorId> outputs, const OpTraits& traits);
   // Parts of x that share its storage. Their gradients are tensors of their own, joined into one of x in backward.
   TensorId view(TensorId x, Size size, const Workspace& backward = {});
   std::array<TensorId, 2> split(TensorId x, Size first, Size second);
@@ -300,6 +303,8 @@ struct BlockContext {
   bool keeps_streams = false;      // the caller names what enters a block, and the last norm's output, to the end
   AttentionKernel attention = AttentionKernel::sdpa;
   AdapterSettings adapter;
+  Dim predictions = 0;  // modules of multi-token prediction ahead of the head
+  bool checkpoints_predictions = false;
   [[nodiscard]] bool recomputes(RecomputeModule m) const { return (recomputed >> static_cast<unsigned>(m) & 1U) != 0; }
   friend constexpr bool operator==(const BlockContext&, const BlockContext&) = default;
 };

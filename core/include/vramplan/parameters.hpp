@@ -96,6 +96,16 @@ struct ParameterGroup {
 // All tensors of the model, embedding first, then the layer groups in order, then final norm, head, extras, towers.
 [[nodiscard]] std::vector<ParameterGroup> parameter_groups(const ModelArchitecture& model);
 
+// What a part of a model (layout.hpp) does not say of the whole: ranks of tensor parallelism that have one each, and
+// whether embedding and head are one table, be it on two stages.
+struct WholeModel {
+  std::int64_t tensor_ranks = 1;
+  bool tied = false;
+};
+// Those of multi-token prediction (request.hpp, mtp_layers), which no published count includes.
+void add_prediction_parameters(const ModelArchitecture& part, Dim modules, const WholeModel& whole,
+                               std::vector<ParameterGroup>& groups);
+
 [[nodiscard]] Params total_parameters(const std::vector<ParameterGroup>& groups);
 [[nodiscard]] Params active_parameters(const std::vector<ParameterGroup>& groups);
 

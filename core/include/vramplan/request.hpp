@@ -184,6 +184,7 @@ struct TrainingChoice {
   std::optional<RewardModel> reward_model;     // of PPO (absent: model) and GRPO (absent: external)
   std::optional<GenerationChoice> generation;  // present after resolve_defaults where the objective generates
   std::optional<double> tokens;
+  std::int64_t mtp_layers = 0;  // modules that predict further tokens (multi-token prediction)
 };
 
 // Modules are named for selective recomputation alone.
@@ -360,6 +361,7 @@ inline constexpr IntegerRange kSequenceLength{1, 16'777'216};
 inline constexpr IntegerRange kMicroBatch{1, 65'536};
 inline constexpr IntegerRange kGlobalBatch{1, 16'777'216};
 inline constexpr IntegerRange kLoraRank{1, 65'536};
+inline constexpr IntegerRange kMtpLayers{0, 4};
 inline constexpr IntegerRange kOptimizerRank{1, 65'536};
 inline constexpr IntegerRange kGenerations{1, 65'536};
 inline constexpr NumberRange kImbalance{1.0, 1'000.0};

@@ -75,9 +75,10 @@ struct Inventory {
 [[nodiscard]] std::uint64_t adapter_targets(const TrainingChoice& training, const std::vector<ParameterGroup>& groups);
 // Whether the embedding or the head is trained: with the whole model, as a copy beside the adapters, or as a new head.
 [[nodiscard]] bool trains_outside(const TrainingChoice& training, Module module);
-// The tensors of the model that the objective runs: a reward model has one output in the place of the vocabulary
-// (transformers/modeling_layers.py, GenericForSequenceClassification).
-[[nodiscard]] std::vector<ParameterGroup> groups_for(const ModelArchitecture& model, Objective objective);
+// The tensors of the model that the run trains or reads: a reward model has one output in the place of the vocabulary
+// (transformers/modeling_layers.py, GenericForSequenceClassification); multi-token prediction adds modules.
+[[nodiscard]] std::vector<ParameterGroup> groups_for(const ModelArchitecture& model, const TrainingChoice& training,
+                                                     const WholeModel& whole = {});
 // Ranks that cut the matrices of adapters where the model's own are cut: those of tensor parallelism, and of experts.
 struct AdapterRanks {
   std::int64_t tensor = 1, expert = 1;

@@ -27,7 +27,7 @@ struct Parts {
 Parts parts_of(const PlanRequest& request, const ModelArchitecture& model) {
   Parts p;
   p.training = &request.training;
-  p.groups = groups_for(model, request.training.objective);
+  p.groups = groups_for(model, request.training);
   p.inventory = take_inventory(model, request.training, p.groups);
   p.framework = switches_for(request.training, Sharding{});
   p.types = state_types(request.training, p.framework);

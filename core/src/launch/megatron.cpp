@@ -191,6 +191,7 @@ void add_training(const Run& run, Settings& out) {
                              : t.attention == AttentionKernel::sdpa ? "fused"
                                                                     : "flash";
   out.push_back({"attention-backend", kernel});
+  if (t.mtp_layers > 0) out.push_back({"mtp-num-layers", t.mtp_layers});
   add_recompute(t.recompute, out);
   if (t.cross_entropy == CrossEntropy::fused) {
     out.push_back({"cross-entropy-loss-fusion", true});

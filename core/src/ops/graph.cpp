@@ -342,8 +342,7 @@ TensorId Graph::apply(std::initializer_list<TensorId> inputs, Size made_size, Co
   return made;
 }
 
-void Graph::run(std::initializer_list<TensorId> inputs, std::initializer_list<TensorId> outputs,
-                const OpTraits& traits) {
+void Graph::run(std::span<const TensorId> inputs, std::initializer_list<TensorId> outputs, const OpTraits& traits) {
   if (ops_.size() == kMaxOps || inputs.size() > Op::kMaxInputs || outputs.size() > Op::kMaxOutputs ||
       traits.saves.size() > Op::kMaxSaved) {
     overflowed_ = true;

@@ -222,8 +222,20 @@ void Evaluation::add_layers() {
   add_compute(p_.head, head);
   // The head multiplies in 16 bits whatever the layers do.
   const double slower = p_.rates.matmul / p_.rates.matmul16;
-  head_forward_ = {head.forward.compute * slower, head.forward.memory, head.forward.host};
-  head_backward_ = {head.backward.compute * slower, head.backward.memory, head.backward.host};
+  head_forward_ = Pass{head.forward.compute * slower, head.forward.memory, head.forward.host} * p_.head.layers;
+  head_backward_ = Pass{head.backward.compute * slower, head.backward.memory, head.backward.host} * p_.head.layers;
+  if (p_.prediction.layers > 0) add_predictions();
+}
+
+// Modules of multi-token prediction run where the head does.
+void Evaluation::add_predictions() {
+  const Parts one = layer(p_.prediction);
+  const double n = p_.prediction.layers;
+  head_forward_ += one.forward * n;
+  head_backward_ += one.backward * n;
+  head_backward_ += one.again * n;
+  body_.messages += n * one.messages / pp_;
+  body_.messages_back += n * (one.messages_again + one.messages_back) / pp_;
 }
 
 // Of one micro-batch: all stages wait for it. Whole layers go to a stage; where they do not come out even, the head
@@ -356,9 +368,11 @@ void Evaluation::finish() {
   out_.tokens_per_second = band(tokens / seconds);
   out_.tokens_per_second_per_gpu = band(tokens / seconds / ranks);
   double attention = 0;
-  for (const LayerWork& work : p_.groups) {
+  const auto count = [&](const LayerWork& work) {
     for (const MixerCore& c : work.cores) attention += work.layers * (c.flops_per_key * length / 2 + c.state_flops);
-  }
+  };
+  for (const LayerWork& work : p_.groups) count(work);
+  count(p_.prediction);
   const double passes = 1 + p_.trained_layers * (1 + p_.weight_gradients);
   out_.mfu = passes * (p_.product_flops + attention) * tokens / (seconds * ranks * p_.rates.peak);
 }

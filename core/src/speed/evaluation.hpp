@@ -51,6 +51,7 @@ class Evaluation {
   void add_weights(const LayerWork& work, Parts& parts) const;
   [[nodiscard]] double held_by_rank(const LayerWork& work) const;
   void add_layers();
+  void add_predictions();
   [[nodiscard]] double slowest_stage(double body, double head) const;
   void add_passes();
   [[nodiscard]] double bytes_between_ranks() const;

@@ -202,7 +202,7 @@ SpeedStack stack_of(const TrainingChoice& t) {
 bool runs_fused(const TrainingChoice& t) { return stack_of(t) == SpeedStack::compiled || t.kernels == Kernels::fused; }
 
 std::vector<LayerWork> layer_work(const ModelArchitecture& model, const TrainingChoice& training) {
-  const std::vector<ParameterGroup> parameters = groups_for(model, training.objective);
+  const std::vector<ParameterGroup> parameters = groups_for(model, training);
   const Choices c = choices(training, parameters);
   std::vector<LayerWork> out(model.groups.size());
   for (std::size_t i = 0; i < out.size(); ++i) {
@@ -218,9 +218,24 @@ std::vector<LayerWork> layer_work(const ModelArchitecture& model, const Training
   return out;
 }
 
+LayerWork prediction_work(const ModelArchitecture& m, const TrainingChoice& training, const LayerWork& last) {
+  LayerWork w = last;
+  w.layers = real(training.mtp_layers);
+  MatrixProduct p;
+  p.inputs = 2 * real(m.hidden_size);
+  p.outputs = real(m.hidden_size);
+  p.column = true;
+  w.products.push_back(p);
+  w.parameters += p.inputs * p.outputs;
+  constexpr double kNorms = 3;
+  add(w.stream, kNorms * real(m.hidden_size), norm_traffic(m, runs_fused(training)));
+  return w;
+}
+
+// Asked once for the next token, and once by each module that predicts a further one.
 LayerWork head_work(const ModelArchitecture& m, const TrainingChoice& training) {
   LayerWork w;
-  w.layers = 1;
+  w.layers = real(1 + training.mtp_layers);
   MatrixProduct p;
   p.inputs = real(m.embedding_size > 0 ? m.embedding_size : m.hidden_size);
   p.outputs = real(training.objective == Objective::reward ? 1 : head_rows_of(m));

@@ -12,6 +12,9 @@ namespace vramplan {
 [[nodiscard]] bool runs_fused(const TrainingChoice& training);
 
 [[nodiscard]] std::vector<LayerWork> layer_work(const ModelArchitecture& model, const TrainingChoice& training);
+// A module of multi-token prediction: `last`, a layer like the last one, behind a projection of stream and embedding.
+[[nodiscard]] LayerWork prediction_work(const ModelArchitecture& model, const TrainingChoice& training,
+                                        const LayerWork& last);
 [[nodiscard]] LayerWork head_work(const ModelArchitecture& model, const TrainingChoice& training);
 
 }  // namespace vramplan

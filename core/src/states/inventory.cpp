@@ -67,7 +67,7 @@ Dim trained_layers_of(const ParameterGroup& g, const TrainingChoice& training, c
   if (!g.trainable) return 0;
   if (g.layer_group == kOutsideLayers) {
     const bool new_head = g.module == Module::head && training.objective == Objective::reward;
-    return trains_everything(training) || (new_head && !has_adapters(training.method)) ? 1 : 0;
+    return trains_everything(training) || (new_head && !has_adapters(training.method)) ? g.layers : 0;
   }
   return trained[static_cast<std::size_t>(g.layer_group)];
 }
@@ -210,9 +210,13 @@ bool trains_outside(const TrainingChoice& t, Module module) {
   return trains_everything(t) || new_head || keeps_copy(t, module);
 }
 
-std::vector<ParameterGroup> groups_for(const ModelArchitecture& model, Objective objective) {
+std::vector<ParameterGroup> groups_for(const ModelArchitecture& model, const TrainingChoice& training,
+                                       const WholeModel& whole) {
   std::vector<ParameterGroup> groups = parameter_groups(model);
-  if (objective != Objective::reward) return groups;
+  if (training.mtp_layers > 0 && model.holds_head) {
+    add_prediction_parameters(model, training.mtp_layers, whole, groups);
+  }
+  if (training.objective != Objective::reward) return groups;
   std::erase_if(groups, [](const ParameterGroup& g) { return g.module == Module::head; });
   ParameterGroup& score = groups.emplace_back();
   score.module = Module::head;

@@ -308,6 +308,7 @@ const detailGroups: readonly [string, readonly string[]][] = [
       '/training/kernels',
       '/training/recurrence',
       '/training/fp8_parameters',
+      '/training/mtp_layers',
       '/training/fp32_gradients',
       '/training/moe/imbalance',
       '/training/moe/capacity_factor',

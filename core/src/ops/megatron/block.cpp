@@ -1,5 +1,7 @@
 // A layer, the embedding, and the head with its loss, as megatron/core/models/gpt/gpt_model.py and
 // megatron/core/transformer/transformer_layer.py put them together.
+#include <vector>
+
 #include "modules.hpp"
 
 namespace vramplan {
@@ -35,6 +37,12 @@ TensorId add_branch(Graph& g, const BlockContext& c, TensorId stream, TensorId o
   return add(g, stream, out);
 }
 
+TensorId layer(Graph& g, const BlockContext& c, const LayerGroup& group, TensorId stream) {
+  for (const Mixer& mixer : group.mixers) stream = add_branch(g, c, stream, std::visit(Mix{g, c, stream}, mixer));
+  for (const Mlp& mlp : group.mlps) stream = add_branch(g, c, stream, feed_forward(g, c, stream, mlp));
+  return stream;
+}
+
 }  // namespace
 
 Graph megatron_block_graph(const BlockContext& c, const LayerGroup& group, bool checkpointed) {
@@ -42,26 +50,37 @@ Graph megatron_block_graph(const BlockContext& c, const LayerGroup& group, bool 
   const Size size = megatron::shared_size({Symbol::h}, c.residual);
   g.input = checkpointed ? g.external(size, Component::checkpoints, c.gradient_enters)
                          : g.tensor(size, Component::activations_residual, c.gradient_enters);
-  TensorId stream = g.input;
-  for (const Mixer& mixer : group.mixers) stream = add_branch(g, c, stream, std::visit(Mix{g, c, stream}, mixer));
-  for (const Mlp& mlp : group.mlps) stream = add_branch(g, c, stream, feed_forward(g, c, stream, mlp));
-  g.output = stream;
+  g.output = layer(g, c, group, g.input);
   g.hold_to_end(g.output);
   return g;
 }
 
+namespace {
+
+// To the ranks that share the tokens.
+TensorId dealt_out(Graph& g, const BlockContext& c, TensorId whole) {
+  if (!c.sequence_parallel) return whole;
+  return g.apply({whole}, megatron::shared_size({Symbol::h}, g.at(whole).size.type), Component::activations_residual);
+}
+
 // Ranks that share the vocabulary look up their own rows and sum; tokens are dealt out by the same sum. The gradient of
 // the table is made in the table's type, added to the FP32 one, and dropped.
-Graph megatron_embedding_graph(const BlockContext& c) {
-  Graph g(widths_for(c, nullptr));
+TensorId embedding(Graph& g, const BlockContext& c) {
   const Size table{{Symbol::V, Symbol::h, Symbol::one, Symbol::one}, 1, c.leftovers};
   OpTraits traits;
   if (c.trains_embedding) traits.backward = {Component::working_memory, {table}};
   const TensorId whole =
       g.tensor(token_size({Symbol::h}, c.residual), Component::activations_embedding, c.gradient_enters);
   g.run({}, {whole}, traits);
-  g.output = leave_matrices(g, c, whole);
-  if (c.model->dropout.embedding > 0) g.output = dropout(g, g.output, Component::activations_embedding);
+  const TensorId shared = dealt_out(g, c, whole);
+  return c.model->dropout.embedding > 0 ? dropout(g, shared, Component::activations_embedding) : shared;
+}
+
+}  // namespace
+
+Graph megatron_embedding_graph(const BlockContext& c) {
+  Graph g(widths_for(c, nullptr));
+  g.output = embedding(g, c);
   g.hold_to_end(g.output);
   return g;
 }
@@ -110,14 +129,69 @@ TensorId loss_of(Graph& g, const BlockContext& c, TensorId logits) {
   return loss;
 }
 
+// Stream and embedding of the token after, each normed, joined and projected. The projection gives a part of the width
+// of all tokens; the parts are gathered, joined, and dealt out by tokens.
+TensorId projected(Graph& g, const BlockContext& c, TensorId stream, TensorId embedded) {
+  const ElementType type = g.at(stream).size.type;
+  const TensorId left = megatron::norm(g, c, embedded);
+  const TensorId right = megatron::norm(g, c, stream);
+  const TensorId both =
+      g.apply({left, right}, megatron::shared_size({Symbol::h, 2}, type), Component::activations_residual);
+  const bool cut = c.tensor_ranks > 1;
+  const TensorId made = megatron::column_linear(g, c, both,
+                                                {.module = Module::other,
+                                                 .in = {Symbol::h, 2},
+                                                 .out = {Symbol::ht},
+                                                 .component = Component::activations_residual});
+  if (!cut) return made;
+  const Size whole = token_size({Symbol::h}, type);
+  const TensorId all = g.apply({made}, whole, Component::activations_residual,
+                               {.forward = Workspace(Component::working_memory, {whole})});
+  return dealt_out(g, c, all);
+}
+
+// One module of multi-token prediction (megatron/core/transformer/multi_token_prediction.py): a layer like the last one
+// on the projection, and a norm. A full checkpoint runs all of it again but for the embedding.
+TensorId predicted(Graph& g, const BlockContext& c, TensorId stream) {
+  const TensorId embedded = embedding(g, c);
+  megatron::Again again(g);
+  const TensorId out = layer(g, c, c.model->groups.back(), projected(g, c, stream, embedded));
+  const TensorId normed = megatron::norm(g, c, out);
+  again.stop(g);
+  if (c.checkpoints_predictions) again.checkpoint(g);
+  return normed;
+}
+
+// What the head is asked: the normed stream, and those of the modules, copied behind one another; their losses come
+// first, the main one last, and all logits stay by name until then (gpt_model.py, _postprocess).
+TensorId losses_of(Graph& g, const BlockContext& c, TensorId hidden) {
+  const Size one = g.at(hidden).size;
+  std::vector<TensorId> streams{hidden};
+  for (Dim i = 0; i < c.predictions; ++i) streams.push_back(predicted(g, c, streams.back()));
+  const TensorId all = g.tensor(one.times(static_cast<std::int32_t>(streams.size())), Component::activations_residual,
+                                g.at(hidden).requires_grad);
+  g.run(streams, {all}, {});
+  std::vector<TensorId> losses;
+  TensorId logits = kNoTensor;
+  for (Dim i = 0; i <= c.predictions; ++i) {
+    const TensorId before = logits;
+    logits = logits_of(g, c, g.view(all, one));
+    losses.push_back(loss_of(g, c, logits));
+    if (i == c.predictions) g.hold({before});
+  }
+  const TensorId sum = g.tensor(g.at(losses.front()).size, Component::logits, g.at(losses.front()).requires_grad);
+  g.run(losses, {sum}, {.passes_gradient = true});
+  return sum;
+}
+
 }  // namespace
 
 Graph megatron_head_graph(const BlockContext& c) {
-  Graph g(widths_for(c, nullptr));
+  Graph g(widths_for(c, c.predictions > 0 ? &c.model->groups.back() : nullptr));
   g.input =
       g.tensor(megatron::shared_size({Symbol::h}, c.residual), Component::activations_residual, c.gradient_enters);
   const TensorId hidden = c.model->final_norm ? megatron::norm(g, c, g.input) : g.input;
-  g.output = loss_of(g, c, logits_of(g, c, hidden));
+  g.output = c.predictions > 0 ? losses_of(g, c, hidden) : loss_of(g, c, logits_of(g, c, hidden));
   g.hold({hidden});
   g.hold_to_end(g.output);
   return g;
