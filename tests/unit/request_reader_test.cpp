@@ -410,14 +410,22 @@ TEST_CASE("recompute by module, tokens of experts and the exchange of context pa
   CHECK(problems_of(with("/layout/cp_exchange", "bus")) == Lines{"unknown_value /layout/cp_exchange"});
 }
 
+namespace {
+
+Lines problems_on_eight(const Json& training, const Json& layout) {
+  Json request = sound();
+  request["training"] = training;
+  request["layout"] = layout;
+  request["hardware"]["count"] = 8;
+  return problems_of(request);
+}
+
+}  // namespace
+
 TEST_CASE("Megatron takes LoRA alone of what adapts, at a rank that the ranks of tensor parallelism divide") {
   const auto megatron = [](Json training, Json layout) {
-    Json request = sound();
     training.update({{"framework", "megatron"}, {"sequence_length", 2048}});
-    request["training"] = training;
-    request["layout"] = layout;
-    request["hardware"]["count"] = 8;
-    return problems_of(request);
+    return problems_on_eight(training, layout);
   };
   const Json tensor = {{"dp", 2}, {"zero", 1}, {"tp", 4}, {"sp", true}};
   CHECK(megatron({{"method", "lora"}}, tensor).empty());
@@ -436,12 +444,10 @@ TEST_CASE("Megatron takes LoRA alone of what adapts, at a rank that the ranks of
 
 TEST_CASE("the ends of a pipeline may have a number of layers of their own") {
   const auto problems_with = [](Json layout) {
-    Json request = sound();
-    request["training"].update({{"framework", "megatron"}, {"method", "full"}});
+    Json training = sound().at("training");
+    training.update({{"framework", "megatron"}, {"method", "full"}});
     layout.update({{"dp", 4}, {"zero", 1}, {"pp", 2}});
-    request["layout"] = layout;
-    request["hardware"]["count"] = 8;
-    return problems_of(request);
+    return problems_on_eight(training, layout);
   };
   CHECK(problems_with({{"first_stage_layers", 14}, {"last_stage_layers", 18}}).empty());
   CHECK(problems_with({{"first_stage_layers", 0}}) == Lines{"out_of_range /layout/first_stage_layers"});
@@ -450,12 +456,8 @@ TEST_CASE("the ends of a pipeline may have a number of layers of their own") {
 
 TEST_CASE("ranks may each compute the whole loss, where tensor parallelism and the loss allow it") {
   const auto problems_with = [](Json training, Json layout) {
-    Json request = sound();
     training.update({{"method", "full"}, {"sequence_length", 2048}});
-    request["training"] = training;
-    request["layout"] = layout;
-    request["hardware"]["count"] = 8;
-    return problems_of(request);
+    return problems_on_eight(training, layout);
   };
   const Json whole = {{"dp", 4}, {"zero", 1}, {"tp", 2}, {"loss_parallel", false}};
   CHECK(problems_with({{"framework", "megatron"}}, whole).empty());

@@ -276,7 +276,7 @@ class Application {
     if (turn !== this.turn) return;
     const told = this.progress !== 'quiet';
     this.wait(null);
-    if (told) this.draw();
+    if (told) this.drawPage(); // the parts are drawn
   }
 
   /** A link may hold input that has no answer; the page then shows that of the first example. */
