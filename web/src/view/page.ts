@@ -201,7 +201,13 @@ const formViews: Record<string, View> = {
 };
 export const views = { ...answerViews, ...formViews };
 
-const placeOf = (name: string) => document.querySelector<HTMLElement>(`[data-place=${name}]`)!;
+const found = new Map<string, HTMLElement>(); // looked for once: a search goes through the whole page
+
+function placeOf(name: string): HTMLElement {
+  let place = found.get(name);
+  if (!place) found.set(name, (place = document.querySelector<HTMLElement>(`[data-place=${name}]`)!));
+  return place;
+}
 
 function draw(drawn: Record<string, View>, context: Context): void {
   for (const [name, view] of Object.entries(drawn)) render(view(context), placeOf(name));
