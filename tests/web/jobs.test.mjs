@@ -234,6 +234,7 @@ test('back and forward go through the choices', async () => {
   await page.getByRole('radio', { name: /^LoRA/ }).check();
   await settled(page);
   await page.getByRole('radio', { name: /^Full fine-tuning/ }).check();
+  await settled(page);
   await page.goBack();
   await shows('lora');
   await page.goBack();

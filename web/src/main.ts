@@ -36,6 +36,7 @@ const ofFramework = [
 ].map((name) => `/training/${name}`);
 // Milliseconds.
 const handover = 10; // a frame on its way to the screen
+const addressDelay = 100; // what is filled in is in the address by then, answered or not
 const formDelay = 50; // a form waits this long for its answer, to be drawn once
 const slow = 300; // from here on a visitor is told that there is work, and can stop it
 
@@ -58,6 +59,7 @@ class Application {
   private drawn = false;
   private shared: Context['shared'] = null;
   private diagnosis: Context['diagnosis'] = null;
+  private addressTimer = 0;
   private formTimer = 0;
   private formIsDue = false;
   private drawings = 0; // of what follows the answer
@@ -207,10 +209,13 @@ class Application {
     this.shared = null;
     this.unread = [];
     this.before = null;
+    clearTimeout(this.addressTimer);
+    this.addressTimer = window.setTimeout(() => this.remember(), addressDelay);
     void this.plan();
   }
 
   private remember(): void {
+    clearTimeout(this.addressTimer);
     const text = this.text();
     this.saved.content = text;
     if (location.hash.slice(1) !== text) showInAddress(text, this.entry);
@@ -251,16 +256,18 @@ class Application {
     this.problems = answer.problems;
     if (this.problems.length === 0) this.show(answer);
     if (!this.fresh) this.show(await this.firstAnswer());
-    this.wait(this.problems.length === 0 ? 'rest' : null);
+    this.wait('rest');
     forgetReading();
     const isFirst = !this.drawn;
     if (isFirst) await this.takeOver();
-    void (isFirst ? this.drawGrounds() : this.draw());
+    const drawn = isFirst ? this.drawGrounds() : this.draw();
     await painted();
     if (isFirst) this.planner.warmUp();
     if (turn !== this.turn) return;
     this.remember(); // after the answer: the browser takes its time for it
-    if (this.problems.length === 0) await this.complete(request as PlanRequest, turn);
+    if (this.problems.length === 0) return this.complete(request as PlanRequest, turn);
+    await drawn;
+    if (turn === this.turn) this.wait(null);
   }
 
   private show(answer: Report): void {
