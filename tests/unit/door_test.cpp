@@ -195,7 +195,7 @@ TEST_CASE("an option of the layout names the frameworks that have it, and the ot
   };
   CHECK_FALSE(of("/layout/dp").contains("frameworks"));
   const Json named = of("/layout/tp").at("frameworks");
-  CHECK(named.size() == 2);
+  CHECK(named.size() == 3);
   const Json all = of("/training/framework").at("values");
   for (const Json& framework : all) {
     CAPTURE(framework);
