@@ -161,7 +161,7 @@ const Step& Evaluator::step(const LayoutChoice& layout, BatchSize batch, Bytes c
 
 MemoryEstimate Evaluator::operator()(const LayoutChoice& layout, BatchSize batch, const Gpu* gpu, Bytes enough) {
   MemoryEstimate most;
-  for (const std::int64_t stage : BindingStages(layout)) {
+  for (const std::int64_t stage : binding_stages(*model_, layout)) {
     if (most.device.expected > enough) break;
     const MemoryEstimate m = estimate_memory(step(layout, batch, cublas_workspace(gpu), stage), gpu);
     if (m.device.expected > most.device.expected) most = m;

@@ -1,7 +1,11 @@
 // Aleph Alpha's Scaling. Read at Aleph-Alpha/scaling 737f855 (October 2024): modules written in PyTorch (core/nn,
 // transformer/model), weights in 16 bits with FP32 ones in flat shards (core/optimizer), a pipeline of its own
-// (core/nn/parallel_module, core/nn/pipeline_schedule). Its runs of 2023 (arXiv 2311.05610) had kernels of
-// FlashAttention's repository (flash_attn/ops, flash_attn/layers/rotary.py) too, which the public code has no more.
+// (core/nn/parallel_module, core/nn/pipeline_schedule).
+//
+// Fused kernels are FlashAttention's, for norm, rotation and gated product (flash_attn/ops,
+// flash_attn/layers/rotary.py). The public code has none of them; the runs of 2023 (arXiv 2311.05610) had its RMSNorm
+// by name. That they had all three follows from runs that fitted: with the public code's own operations two of them are
+// 6 GB too large (tests/tables/layouts.jsonl, alephalpha-947 and -948).
 #include "frameworks.hpp"
 
 namespace vramplan {

@@ -111,8 +111,8 @@ TensorId eager_kernel(Graph& g, const BlockContext& c, const Heads& in) {
   return joined;
 }
 
-// The product scales; a copy of its result is masked in place (Aleph-Alpha/scaling, core/nn/attention/attention.py,
-// multi_head_attention).
+// The product scales; a copy of its result is masked in place, in FP32 as its README configures it
+// (Aleph-Alpha/scaling, core/nn/attention/attention.py, multi_head_attention; README.md, softmax_in_fp32).
 TensorId in_place_kernel(Graph& g, const BlockContext& c, const Heads& in) {
   const auto for_every_head = [&](TensorId x, Symbol width) {
     return in.grouped ? g.apply({x}, token_size({width}, g.at(x).size.type), kAttention) : x;
