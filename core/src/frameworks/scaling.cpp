@@ -4,8 +4,8 @@
 //
 // Fused kernels are FlashAttention's, for norm, rotation and gated product (flash_attn/ops,
 // flash_attn/layers/rotary.py). The public code has none of them; the runs of 2023 (arXiv 2311.05610) had its RMSNorm
-// by name. That they had all three follows from runs that fitted: with the public code's own operations two of them are
-// 6 GB too large (tests/tables/layouts.jsonl, alephalpha-947 and -948).
+// by name. That they had all three follows from runs that fitted: with the public code's own operations two of them
+// allocate 87 and 90 GB on cards of 85 (tests/tables/layouts.jsonl, alephalpha-948 and -947).
 #include "frameworks.hpp"
 
 namespace vramplan {
