@@ -35,6 +35,7 @@ const ofFramework = [
   'recompute_modules',
 ].map((name) => `/training/${name}`);
 // Milliseconds.
+const handover = 10; // a frame on its way to the screen
 const formDelay = 50; // a form waits this long for its answer, to be drawn once
 const slow = 300; // from here on a visitor is told that there is work, and can stop it
 
@@ -390,10 +391,13 @@ class Application {
   }
 }
 
-/** Until what was drawn can be seen; a page out of sight draws nothing, and has nothing to wait for. */
+/**
+ * Until what was drawn can be seen, and a moment longer, for the screen to get it before more is drawn. A page out of sight
+ * draws nothing, and has nothing to wait for.
+ */
 function painted(): Promise<void> {
   if (document.hidden) return Promise.resolve();
-  return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+  return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, handover)));
 }
 
 /** Lets the browser do what is waiting: input, a frame. */

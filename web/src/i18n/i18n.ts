@@ -45,6 +45,7 @@ function newWords(language: Language): Words {
     has: (key) => Object.hasOwn(own, key),
     t(key, args = {}) {
       const text = own[key] ?? own[pluralKey(key, args)] ?? key;
+      if (!text.includes('{')) return text;
       return text.replace(/\{(\w+)\}/g, (whole, name: string) => (name in args ? shown(args[name]!) : whole));
     },
   };
