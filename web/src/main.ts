@@ -311,6 +311,7 @@ class Application {
   /** Place by place, so that the browser can do something else in between. */
   private async takeOver(): Promise<void> {
     const isAsBuilt = this.container.inert && !document.documentElement.classList.contains('own-start');
+    this.nameLanguage();
     const built = isAsBuilt ? firstContext(this.catalogue, this.report!, this.actions) : null;
     for (const draw of takeOver(this.context(), built)) {
       await breath();
@@ -356,12 +357,15 @@ class Application {
   private drawForm(): void {
     clearTimeout(this.formTimer);
     this.formIsDue = false;
-    const context = this.context();
-    if (document.documentElement.lang !== this.state.language) {
-      document.documentElement.lang = this.state.language; // styles all anew, whatever it was before
-      document.title = context.words.t('title');
-    }
-    drawForm(context);
+    this.nameLanguage();
+    drawForm(this.context());
+  }
+
+  private nameLanguage(): void {
+    const { language } = this.state;
+    if (document.documentElement.lang === language) return; // to set it styles all anew
+    document.documentElement.lang = language;
+    document.title = wordsIn(language).t('title');
   }
 
   /** Charts are drawn in pixels of the space they have. Told by the browser: to ask it lays out the page once more. */
