@@ -190,7 +190,7 @@ void add_layout(OrderedJson& out, const LayoutChoice& d) {
   out.push_back(range("/layout/dp", limits::kGpuCount, d.dp));
   out.push_back(split(range("/layout/tp", limits::kGpuCount, d.tp), &P::tensor));
   out.push_back(split(range("/layout/pp", limits::kGpuCount, d.pp), &P::pipeline));
-  out.push_back(split(range("/layout/vpp", limits::kGpuCount, d.vpp), &P::pipeline));
+  out.push_back(split(range("/layout/vpp", limits::kGpuCount, d.vpp), &P::interleaved));
   out.push_back(split(range("/layout/first_stage_layers", limits::kLayers, nullptr), &P::pipeline));
   out.push_back(split(range("/layout/last_stage_layers", limits::kLayers, nullptr), &P::pipeline));
   out.push_back(split(range("/layout/cp", limits::kGpuCount, d.cp), &P::context));

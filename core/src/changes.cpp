@@ -119,6 +119,7 @@ void change_method(const PlanRequest& r, Method method, std::string id, std::vec
                {"/training/base_weights", spelled(*t.base_weights)},
                {"/training/optimizer/states", spelled(*t.optimizer.states)},
                {"/training/kbit_upcast", *t.kbit_upcast}};
+  if (t.mtp_layers != r.training.mtp_layers) c.patches.push_back({"/training/mtp_layers", t.mtp_layers});
   out.push_back(std::move(c));
 }
 

@@ -161,7 +161,7 @@ const Step& Evaluator::step(const LayoutChoice& layout, BatchSize batch, Bytes c
 
 MemoryEstimate Evaluator::operator()(const LayoutChoice& layout, BatchSize batch, const Gpu* gpu, Bytes enough) {
   MemoryEstimate most;
-  for (const std::int64_t stage : BindingStages(layout)) {
+  for (const std::int64_t stage : binding_stages(*model_, layout)) {
     if (most.device.expected > enough) break;
     const MemoryEstimate m = estimate_memory(step(layout, batch, cublas_workspace(gpu), stage), gpu);
     if (m.device.expected > most.device.expected) most = m;
@@ -192,6 +192,16 @@ std::int64_t communicators(const LayoutChoice& l) {
   return has(l.dp) + has(l.tp) + has(l.pp) + has(l.cp) + has(l.ep);
 }
 
+// Where stages send and receive by the group of all ranks, PyTorch makes that group's communicator, and one for each of
+// the two ranks that a stage talks with: its neighbours, or at an end of the pipeline the other end too, for the loss
+// (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, pointToPoint; Aleph-Alpha/scaling,
+// core/nn/parallel_module/communicator.py).
+Bytes communicators_of_pairs(const Run& run) {
+  if (!run.framework.sends_by_world || ranks_of(run.layout) == 1) return {};
+  const std::int64_t pairs = std::min<std::int64_t>(run.layout.pp - 1, 2);
+  return device::kNcclManyRanks + device::kNcclTwoRanks * pairs;
+}
+
 }  // namespace
 
 MemoryEstimate estimate_memory(const Step& step, const Gpu* gpu) {
@@ -207,7 +217,9 @@ MemoryEstimate estimate_memory(const Step& step, const Gpu* gpu) {
                 std::max(thousandths(thousandths(pooled, residual.high), kReservedHigh),
                          thousandths(reserved, 1000 * kReservedHigh / kReservedExpected))};
   const Estimate context = cuda_context_range(gpu);
-  const Estimate nccl = nccl_range(ranks_of(step.run().layout), communicators(step.run().layout));
+  const Bytes pairs = communicators_of_pairs(step.run());
+  const Estimate nccl =
+      nccl_range(ranks_of(step.run().layout), communicators(step.run().layout)) + Estimate{pairs, pairs, pairs};
   m.inference_engine = engine_bytes(step.run().training, gpu);
   const Estimate engine{m.inference_engine, m.inference_engine, m.inference_engine};
   m.device = m.reserved + context + nccl + engine;

@@ -34,6 +34,9 @@ Choice only_off(std::string_view pointer, bool value) {
   return {pointer, std::string(value ? "true" : "false"), !value};
 }
 
+// Weights in 16 bits whatever mixed precision is asked for, with FP32 ones beside them in the optimizer.
+bool works_in_16_bits(FrameworkId f) { return f == FrameworkId::megatron || f == FrameworkId::scaling; }
+
 bool trains_whole_weights(Method method) { return trains_all_weights(method) || method == Method::freeze; }
 
 // FP16 weights can carry adapters; trained themselves they need loss scaling that DeepSpeed alone gives them here.
@@ -45,7 +48,7 @@ Choice base_weights(const TrainingChoice& t) {
     choice.supported = false;
   }
   // Its fused functions dequantize NF4; other formats go through other code.
-  if (t.framework == FrameworkId::megatron) {
+  if (works_in_16_bits(t.framework)) {
     choice.supported = !t.base_weights || t.base_weights == (t.precision == Precision::fp16_amp ? fp16 : bf16);
   }
   const bool other_format =
@@ -65,6 +68,7 @@ Choice method(const TrainingChoice& t) {
     case FrameworkId::litgpt: return one_of("/training/method", t.method, {full, lora, qlora});
     case FrameworkId::unsloth: return one_of("/training/method", t.method, {lora, dora, qlora});
     case FrameworkId::deepspeed: return one_of("/training/method", t.method, {full, freeze, lora, dora, qlora});
+    case FrameworkId::scaling:
     case FrameworkId::torchtitan: return one_of("/training/method", t.method, {full});
     case FrameworkId::megatron: return one_of("/training/method", t.method, {full, lora});
     default: return one_of("/training/method", t.method, {full, freeze, lora, dora, qlora, galore, lomo});
@@ -77,6 +81,7 @@ Choice kernels(const TrainingChoice& t) {
   switch (t.framework) {
     case FrameworkId::transformers:
     case FrameworkId::megatron:
+    case FrameworkId::scaling:
     case FrameworkId::deepspeed: return one_of("/training/kernels", t.kernels, {Kernels::eager, Kernels::fused});
     case FrameworkId::liger:
     case FrameworkId::unsloth: return one_of("/training/kernels", t.kernels, {Kernels::fused});
@@ -116,6 +121,7 @@ Choice fp32_gradients(const TrainingChoice& t) {
 // context parallelism (attention/dot_product_attention/utils.py, get_attention_backend).
 Choice attention(const TrainingChoice& t) {
   using enum AttentionKernel;
+  if (t.framework == FrameworkId::scaling) return one_of("/training/attention", t.attention, {eager, flash});
   return one_of("/training/attention", t.attention, {eager, sdpa, flash});
 }
 
@@ -130,6 +136,7 @@ Choice cross_entropy(const TrainingChoice& t) {
     return one_of("/training/cross_entropy", t.cross_entropy, {full_logits, chunked, fused});
   if (t.framework == FrameworkId::megatron)
     return one_of("/training/cross_entropy", t.cross_entropy, {full_logits, fused});
+  if (t.framework == FrameworkId::scaling) return one_of("/training/cross_entropy", t.cross_entropy, {full_logits});
   return one_of("/training/cross_entropy", t.cross_entropy, {full_logits, chunked});
 }
 
@@ -147,13 +154,13 @@ Choice kbit_upcast(const TrainingChoice& t) {
 
 // For DeepSpeed see method; litgpt's scripts take what torch.optim and bitsandbytes have, torchtitan Adam alone.
 bool makes_own_step(FrameworkId framework) {
-  return framework == FrameworkId::deepspeed || framework == FrameworkId::litgpt || framework == FrameworkId::megatron;
+  return framework == FrameworkId::deepspeed || framework == FrameworkId::litgpt || works_in_16_bits(framework);
 }
 
 Choice optimizer_name(const TrainingChoice& t) {
   using enum OptimizerName;
   constexpr std::string_view pointer = "/training/optimizer/name";
-  if (t.framework == FrameworkId::torchtitan || t.framework == FrameworkId::megatron) {
+  if (t.framework == FrameworkId::torchtitan || works_in_16_bits(t.framework)) {
     return one_of(pointer, t.optimizer.name, {adamw});
   }
   if (makes_own_step(t.framework)) return one_of(pointer, t.optimizer.name, {adamw, sgd, adafactor, lion});
@@ -178,7 +185,7 @@ Choice optimizer_states(const TrainingChoice& t) {
   using enum StateFormat;
   const OptimizerChoice& optimizer = t.optimizer;
   constexpr std::string_view pointer = "/training/optimizer/states";
-  if (t.framework == FrameworkId::megatron) return one_of(pointer, optimizer.states, {fp32});
+  if (works_in_16_bits(t.framework)) return one_of(pointer, optimizer.states, {fp32});
   switch (optimizer.name) {
     case OptimizerName::adamw: return one_of(pointer, optimizer.states, {fp32, bf16, fp16, int8, int4});
     case OptimizerName::sgd:
@@ -247,6 +254,7 @@ Choice precision(const TrainingChoice& t) {
   using enum Precision;
   constexpr std::string_view pointer = "/training/precision";
   if (t.framework == FrameworkId::megatron) return one_of(pointer, t.precision, {bf16_amp, fp16_amp, fp8});
+  if (t.framework == FrameworkId::scaling) return one_of(pointer, t.precision, {bf16_amp, fp16_amp});
   if (t.framework == FrameworkId::torchtitan && t.compile)
     return one_of(pointer, t.precision, {fp32, bf16_amp, bf16, fp8});
   return one_of(pointer, t.precision, {fp32, bf16_amp, bf16, fp16_amp});
@@ -260,7 +268,8 @@ std::vector<Choice> training_choices(const TrainingChoice& t) {
       method(t),
       one_of("/training/framework", t.framework,
              {FrameworkId::transformers, FrameworkId::liger, FrameworkId::unsloth, FrameworkId::torchtune,
-              FrameworkId::deepspeed, FrameworkId::litgpt, FrameworkId::torchtitan, FrameworkId::megatron}),
+              FrameworkId::deepspeed, FrameworkId::litgpt, FrameworkId::torchtitan, FrameworkId::megatron,
+              FrameworkId::scaling}),
       precision(t),
       base_weights(t),
       optimizer_name(t),
@@ -289,14 +298,15 @@ std::vector<Choice> layout_choices(FrameworkId framework, const LayoutChoice& la
   };
   Choice sp = only_off("/layout/sp", layout.sp);
   sp.supported = sp.supported || has.tensor;
+  const bool chooses = framework == FrameworkId::torchtitan;  // disable_loss_parallel
   const Choice loss{"/layout/loss_parallel", std::string(layout.loss_parallel ? "true" : "false"),
-                    layout.loss_parallel || has.tensor};
+                    layout.loss_parallel || chooses};
   return {
       ranks("/layout/tp", layout.tp, has.tensor),
       sp,
       loss,
       ranks("/layout/pp", layout.pp, has.pipeline),
-      ranks("/layout/vpp", layout.vpp, has.pipeline),
+      ranks("/layout/vpp", layout.vpp, has.interleaved),
       ranks("/layout/cp", layout.cp, has.context),
       ranks("/layout/ep", layout.ep, has.expert),
       {"/layout/zero", layout.zero, (has.stages >> static_cast<unsigned>(layout.zero) & 1U) != 0},
@@ -586,7 +596,7 @@ WeightFormat default_base_weights(const TrainingChoice& t) {
   const Precision precision = t.precision;
   // DeepSpeed's engine turns weights into 16 bits, trained ones too.
   const bool mixed =
-      t.framework != FrameworkId::deepspeed && t.framework != FrameworkId::megatron &&
+      t.framework != FrameworkId::deepspeed && !works_in_16_bits(t.framework) &&
       (precision == Precision::bf16_amp || precision == Precision::fp16_amp || precision == Precision::fp8);
   // Unsloth loads with double quantization (unsloth/models/llama.py).
   if (method == Method::qlora) return t.framework == FrameworkId::unsloth ? WeightFormat::nf4_dq : WeightFormat::nf4;
@@ -716,7 +726,7 @@ PlanRequest resolve_defaults(PlanRequest request) {
   t.optimizer.name = optimizer_of(t);
   t.optimizer.in_backward = updates_in_backward(t.optimizer);
   if (is_low_rank(t.optimizer.name) && !t.optimizer.rank) t.optimizer.rank = kDefaultOptimizerRank;
-  if (t.framework == FrameworkId::deepspeed || t.framework == FrameworkId::megatron ||
+  if (t.framework == FrameworkId::deepspeed || works_in_16_bits(t.framework) ||
       t.optimizer.name == OptimizerName::badam) {
     t.optimizer.master_weights = true;
   }

@@ -30,7 +30,9 @@ struct Candidate {
 };
 
 // PyTorch's ZeroRedundancyOptimizer can be asked for, but no trainer offers it.
-bool offers_stage_1(FrameworkId f) { return f == FrameworkId::deepspeed || f == FrameworkId::megatron; }
+bool offers_stage_1(FrameworkId f) {
+  return f == FrameworkId::deepspeed || f == FrameworkId::megatron || f == FrameworkId::scaling;
+}
 
 TrainingChoice with(TrainingChoice training, Recompute recompute) {
   set_recompute(training, recompute);
@@ -85,7 +87,7 @@ class Search {
       layout.vpp = 1;
       each_context(layout);
       if (pp == 1 || !divides(pp, layers)) return;
-      each_divisor(layers / pp, [&](std::int64_t vpp) {
+      each_divisor(has_.interleaved ? layers / pp : 1, [&](std::int64_t vpp) {
         layout.vpp = vpp;
         if (vpp > 1) each_context(layout);
       });

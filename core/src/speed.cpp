@@ -66,14 +66,15 @@ bool has_experts(const std::vector<LayerWork>& groups) {
   return std::any_of(groups.begin(), groups.end(), [](const LayerWork& w) { return w.routed > 0; });
 }
 
-double flops_of(const std::vector<LayerWork>& groups, const LayerWork& head, const LayerWork& prediction) {
+double flops_of(const std::vector<LayerWork>& groups, const LayerWork& head,
+                const std::optional<LayerWork>& prediction) {
   double flops = 0;
   const auto count = [&](const LayerWork& w) {
     for (const MatrixProduct& p : w.products) flops += w.layers * 2 * p.inputs * p.outputs * p.count;
   };
   for (const LayerWork& w : groups) count(w);
   count(head);
-  count(prediction);
+  if (prediction) count(*prediction);
   return flops;
 }
 
@@ -102,7 +103,7 @@ SpeedModel::SpeedModel(const ModelArchitecture& model, const TrainingChoice& tra
   p.fused = runs_fused(training);
   p.groups = layer_work(model, training);
   p.head = head_work(model, training);
-  p.prediction = prediction_work(model, training, p.groups.back());
+  if (training.mtp_layers > 0) p.prediction = prediction_work(model, training, p.groups.back());
   p.hidden = real(model.hidden_size);
   p.error = error_of(gpu, training, has_experts(p.groups), calibration);
   p.product_flops = flops_of(p.groups, p.head, p.prediction);

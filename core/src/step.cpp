@@ -67,6 +67,10 @@ std::uint32_t recomputed_modules(const TrainingChoice& t) {
   return modules;
 }
 
+bool joins_sequences(const FrameworkSwitches& framework, std::int64_t micro_batch) {
+  return framework.joins_heads_with_batch && micro_batch > 1;
+}
+
 BlockContext context_of(const Run& run, bool trained_layer) {
   BlockContext c;
   const ElementType working = working_type(run);
@@ -76,10 +80,11 @@ BlockContext context_of(const Run& run, bool trained_layer) {
   c.tensor_ranks = run.layout.tp;
   c.sequence_ranks = run.layout.cp;
   c.sequence_parallel = run.layout.sp;
-  c.gathers_logits = !run.layout.loss_parallel;
+  c.gathers_logits = run.framework.gathers_logits || !run.layout.loss_parallel;
   c.expert_tensor_ranks = expert_tensor_ranks(run.layout);
   c.expert_imbalance = per_thousand(run.training.moe.imbalance);
   c.expert_capacity = per_thousand(run.training.moe.capacity_factor.value_or(0));
+  c.joins_sequences = joins_sequences(run.framework, run.training.micro_batch);
   c.exchanges_heads = exchanges_heads(*run.model, run.layout);
   c.recomputed = recomputed_modules(run.training);
   c.rank = run.training.lora.rank;
@@ -462,7 +467,8 @@ void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize ba
 Form form_of(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
              BatchSize batch, std::int64_t stage) {
   const Sharding sharding = sharding_of(training, layout);
-  const bool accumulates = accumulation_steps(training, switches_for(training, sharding), layout, batch) > 1;
+  const FrameworkSwitches framework = switches_for(training, sharding);
+  const bool accumulates = accumulation_steps(training, framework, layout, batch) > 1;
   Form form{sharding.engine, sharding.gathers, drops_gradients(sharding, accumulates),
             uses_up_gradients(training, sharding)};
   form.tp = layout.tp, form.pp = layout.pp, form.vpp = layout.vpp, form.cp = layout.cp;
@@ -470,6 +476,7 @@ Form form_of(const ModelArchitecture& model, const TrainingChoice& training, con
   form.cp_exchange = layout.cp_exchange;
   form.loss_parallel = layout.loss_parallel;
   form.first_stage_layers = layout.first_stage_layers, form.last_stage_layers = layout.last_stage_layers;
+  form.joins_sequences = joins_sequences(framework, batch.micro_batch);
   form.filled_windows = filled_windows(model, batch.sequence_length);
   return form;
 }
@@ -748,6 +755,30 @@ void Step::describe_communication(Event event, Sink& sink) const {
     sink.term(kBuffers, bytes_per_element(run_.types.weights), 1, 1, Factor{"P_part", std::max<std::int64_t>(part, 0)});
   }
   if (s.engine == Engine::fsdp2 && s.gathers) describe_reduction(event, sink);
+  if (reduces && run_.framework.reduction_bucket > 0 && s.ranks > 1) describe_bucket(sink);
+}
+
+namespace {
+
+// Gradients are joined one after another until they are more than a bucket (Aleph-Alpha/scaling,
+// core/optimizer/allreduce.py). The embedding's comes first, any other may be the last of a bucket.
+std::int64_t largest_bucket(const Inventory& n, std::int64_t bucket) {
+  std::int64_t first = 0, last = 0;
+  for (const TrainedTensor& tensor : n.tensors) {
+    std::int64_t& largest = tensor.kind == ParameterKind::embedding ? first : last;
+    largest = std::max(largest, tensor.elements());
+  }
+  return std::min(n.trained().value, std::max(first, bucket + last));
+}
+
+}  // namespace
+
+// The joined gradients, and the FP32 copy in which ranks add them up.
+template <class Sink>
+void Step::describe_bucket(Sink& sink) const {
+  sink.term(Component::communication_buffers,
+            bytes_per_element(run_.types.weights) + bytes_per_element(ElementType::fp32), 1, 1,
+            Factor{"bucket", largest_bucket(run_.inventory, run_.framework.reduction_bucket)});
 }
 
 // FSDP2 drops the input of a reduction when the next one starts (_fully_shard/_fsdp_param_group.py, post_backward).
@@ -1001,10 +1032,9 @@ void Step::describe_waiting(Sink& sink) const {
 
 // A pipeline of two buffers keeps what its last stage makes of a micro-batch until the next but one has been made, and
 // of the last two until the step has ended (Aleph-Alpha/scaling, core/nn/parallel_module/parallel_module.py,
-// _execute_loss_fn, and pipeline_schedule/train.py, required_buffer_count). It is the pipeline whose ranks each gather
-// all logits (ops/megatron/block.cpp, whole_loss).
+// _execute_loss_fn, and pipeline_schedule/train.py, required_buffer_count).
 std::int64_t Step::earlier_logits(EventKind kind) const {
-  if (!run_.stage.last || !run_.framework.megatron_modules || run_.layout.loss_parallel) return 0;
+  if (!run_.stage.last || !run_.framework.keeps_stage_outputs) return 0;
   if (kind == EventKind::gradient_reduction || kind == EventKind::optimizer_step) {
     return std::min<std::int64_t>(run_.accumulation_steps, 2);
   }
@@ -1017,6 +1047,21 @@ void Step::describe_earlier_logits(Event event, Sink& sink) const {
   sink.term(Component::logits, bytes_per_element(run_.types.compute), 1, earlier_logits(event.kind),
             Factor{"b", run_.training.micro_batch}, Factor{"s", tokens()},
             Factor{"V", saturating_multiply(head_rows_of(*run_.model), run_.layout.tp)});
+}
+
+// What such a pipeline holds of the streams between stages: one buffer for each side to receive into, and what a stage
+// handed on, until its backward has run.
+template <class Sink>
+void Step::describe_handed_on(Event event, Sink& sink) const {
+  if (!run_.framework.keeps_stage_outputs || run_.layout.pp == 1) return;
+  const auto streams = [&](Component component, std::int64_t times) {
+    sink.known(stream_, component, stream_bytes_, times, Factor{"b", batch().micro_batch}, Factor{"s", tokens()},
+               stream_width_);
+  };
+  const bool last = run_.stage.last;
+  streams(Component::communication_buffers, (run_.stage.first ? 0 : 1) + (last ? 0 : 1));
+  if (!last && in_pass(event.kind))
+    streams(Component::activations_residual, run_.stage.embeddings_waiting + (is_backward(event.kind) ? 1 : 0));
 }
 
 template <class Sink>
@@ -1105,6 +1150,7 @@ void Step::describe_own(Event event, Sink& sink) const {
   describe_gradients(event, sink);
   describe_communication(event, sink);
   describe_earlier_logits(event, sink);
+  describe_handed_on(event, sink);
   if (event.kind == EventKind::optimizer_step) sink.list(temporaries_, temporaries_bytes_);
   if (event.kind == EventKind::generation && generates()) return describe_generation(sink);
   if (event.kind == EventKind::gradient_reduction) describe_unit_end(sink);

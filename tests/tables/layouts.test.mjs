@@ -23,12 +23,8 @@ function dealtModules({ model, layout }) {
 
 // `change`: what the request gets, or a function of it.
 const SETTINGS = [
-  {
-    // Aleph-Alpha/scaling: gradients stay in 16 bits (core/optimizer/parameter_group.py); each rank gathers all logits,
-    // and PyTorch's loss reads them (core/nn/linear/column_parallel_linear.py, transformer/model/losses).
-    rows: ({ source }) => source === ALEPH_ALPHA,
-    change: { training: { fp32_gradients: false }, layout: { loss_parallel: false } },
-  },
+  // Their own code. Fused kernels: FlashAttention's, with its kernel of RMSNorm.
+  { rows: ({ source }) => source === ALEPH_ALPHA, change: { training: { framework: 'scaling' } } },
   { rows: ({ source }) => source === ALEPH_ALPHA, change: dealtModules },
   {
     // perf_recipes/_common.py: grad_reduce_in_fp32 off, the loss of TransformerEngine.
@@ -146,11 +142,8 @@ test('what ran is not called too large, but for rows that are explained', (t) =>
   assert.deepEqual(wrong.map(({ id }) => id).sort(), [...explained].sort());
 });
 
-// 300 of 340 failures are (88.2 %), and 10 of 263 successes. The code of these runs was published a year after them. What
-// is missing are layers without the RMSNorm kernel on ranks that share tensors, where norms are most of what is kept,
-// sequences of 8,192 with sequence parallelism, and PyTorch's own attention.
-const OPEN = { todo: 'of the failures 88.2 % are' };
-test("Aleph Alpha's grid: nine failures in ten are too large or at risk, and one success in twenty", OPEN, (t) => {
+// The code of these runs was published a year after them, without their kernels (core/src/frameworks/scaling.cpp).
+test("Aleph Alpha's grid: nine failures in ten are too large or at risk, and one success in twenty", (t) => {
   const grid = planned.filter(({ source }) => source === ALEPH_ALPHA);
   const failed = grid.filter(({ ran }) => !ran);
   const succeeded = grid.filter(({ ran }) => ran);

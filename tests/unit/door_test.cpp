@@ -195,7 +195,7 @@ TEST_CASE("an option that some frameworks do not have names the others, and thos
   };
   CHECK_FALSE(of("/layout/dp").contains("frameworks"));
   CHECK_FALSE(of("/training/packing").contains("frameworks"));
-  CHECK(of("/layout/tp").at("frameworks") == Json{"torchtitan", "megatron"});
+  CHECK(of("/layout/tp").at("frameworks") == Json{"torchtitan", "megatron", "scaling"});
   CHECK(of("/training/mtp_layers").at("frameworks") == Json{"megatron"});
   const Json fields = {{"/layout/tp", 2}, {"/training/mtp_layers", 1}, {"/training/fp32_gradients", true}};
   const Json all = of("/training/framework").at("values");

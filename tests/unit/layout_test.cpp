@@ -169,6 +169,21 @@ TEST_CASE("every layer is on one stage, whatever the cut") {
   }
 }
 
+TEST_CASE("the stage that holds the most is the first, the second, the last, or where another kind of layer begins") {
+  using Stages = std::vector<std::int64_t>;
+  CHECK(binding_stages(llama(), layout(1)) == Stages{0});
+  CHECK(binding_stages(llama(), layout(1, 2)) == Stages{0, 1});
+  CHECK(binding_stages(llama(), layout(1, 8)) == Stages{0, 1, 7});
+  // 61 layers over 32 stages: one on the first and on the last two, two on the others. Experts begin at the fourth
+  // layer, the first one of stage 2: none is both.
+  const ModelArchitecture& deepseek = support::model_of("deepseek-ai/DeepSeek-V3");
+  CHECK(binding_stages(deepseek, layout(1, 32)) == Stages{0, 1, 31, 2});
+  LayoutChoice ends = layout(1, 8);
+  ends.first_stage_layers = 1;
+  // 1, then 60 / 7: 8 on each and one more on the first four. The fourth layer is on stage 1, behind others.
+  CHECK(binding_stages(deepseek, ends) == Stages{0, 1, 7, 2});
+}
+
 TEST_CASE("the rest of a rank's numbers follow: symbols of widths, tokens of a sequence") {
   TrainingChoice t;
   t.method = Method::full;

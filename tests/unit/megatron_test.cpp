@@ -191,43 +191,6 @@ TEST_CASE("Megatron's own loss keeps FP32 probabilities and makes a 16-bit gradi
   CHECK(own - fused == 4 * row + 2 * row + 4 - 2 * row - 2 * kH * kTokens);
 }
 
-TEST_CASE("ranks that do not share the loss have all logits, and PyTorch's loss on them") {
-  Case c;
-  c.tensor(2);
-  c.training.cross_entropy = CrossEntropy::full_logits;
-  const std::int64_t shared = c.step().live({EventKind::backward_head}).value;
-  c.layout.loss_parallel = false;
-  const std::int64_t whole = c.step().live({EventKind::backward_head}).value;
-  const std::int64_t all = kV * kTokens;  // 128,256 is a multiple of 2 x 128
-  // Of all: logits in 16 bits, log-softmax, its gradient, and that of the FP32 logits. Of the rank's half: the FP32
-  // probabilities, their 16-bit gradient, and the loss's own, one number.
-  CHECK(whole - shared == (2 + 4 + 4 + 4) * all - (4 + 2) * all / 2 - 4);
-}
-
-TEST_CASE("ranks that do not share the loss keep the logits of earlier micro-batches") {
-  Case c;
-  c.tensor(2);
-  c.training.cross_entropy = CrossEntropy::full_logits;
-  c.layout.loss_parallel = false;
-  const auto live = [&](EventKind kind, std::int64_t micro_batches) {
-    c.training.global_batch = micro_batches * c.training.micro_batch;
-    return c.step().live({kind}).value;
-  };
-  const std::int64_t all = 2 * kV * kTokens;
-  const auto more = [&](EventKind kind, std::int64_t micro_batches) {
-    return live(kind, micro_batches) - live(kind, 1);
-  };
-  // Two buffers: that of the micro-batch before, and in forward, of the one before that.
-  CHECK(more(EventKind::backward_head, 2) == all);
-  CHECK(more(EventKind::backward_head, 8) == all);
-  CHECK(more(EventKind::forward_embedding, 2) == all);
-  CHECK(more(EventKind::forward_embedding, 8) == 2 * all);
-  // The last two wait for the optimizer, the only one too.
-  CHECK(more(EventKind::optimizer_step, 8) == all);
-  c.layout.loss_parallel = true;
-  CHECK(more(EventKind::backward_head, 8) == 0);
-}
-
 TEST_CASE("a rank has a communicator for each kind of parallelism that it takes part in") {
   using namespace literals;
   Case c;

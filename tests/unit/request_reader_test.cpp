@@ -454,15 +454,40 @@ TEST_CASE("the ends of a pipeline may have a number of layers of their own") {
   CHECK(problems_with({{"last_stage_layers", "few"}}) == Lines{"wrong_type /layout/last_stage_layers"});
 }
 
+TEST_CASE("Scaling trains whole models in 16 bits, over data, tensors and stages") {
+  const auto problems_with = [](Json training, Json layout) {
+    training.update({{"framework", "scaling"}, {"sequence_length", 2048}});
+    if (!training.contains("method")) training["method"] = "full";
+    return problems_on_eight(training, layout);
+  };
+  const Json all = {{"dp", 2}, {"zero", 1}, {"tp", 2}, {"sp", true}, {"pp", 2}};
+  CHECK(problems_with({{"attention", "eager"}}, all).empty());
+  CHECK(problems_with({{"attention", "flash"}, {"kernels", "fused"}, {"precision", "fp16_amp"}}, all).empty());
+  CHECK(problems_with({{"attention", "sdpa"}}, all) == Lines{"not_supported /training/attention"});
+  CHECK(problems_with({{"attention", "flash"}, {"method", "lora"}}, all) == Lines{"not_supported /training/method"});
+  CHECK(problems_with({{"attention", "flash"}, {"precision", "bf16"}}, all) ==
+        Lines{"not_supported /training/precision"});
+  CHECK(problems_with({{"attention", "flash"}, {"cross_entropy", "chunked"}}, all) ==
+        Lines{"not_supported /training/cross_entropy"});
+  CHECK(problems_with({{"attention", "flash"}, {"optimizer", {{"name", "lion"}}}}, all) ==
+        Lines{"not_supported /training/optimizer/name"});
+  CHECK(problems_with({{"attention", "flash"}}, {{"dp", 4}, {"zero", 2}, {"cp", 2}}) ==
+        Lines{"not_supported /layout/cp", "not_supported /layout/zero"});
+  CHECK(problems_with({{"attention", "flash"}}, {{"dp", 4}, {"zero", 1}, {"pp", 2}, {"vpp", 2}}) ==
+        Lines{"not_supported /layout/vpp"});
+}
+
 TEST_CASE("ranks may each compute the whole loss, where tensor parallelism and the loss allow it") {
   const auto problems_with = [](Json training, Json layout) {
     training.update({{"method", "full"}, {"sequence_length", 2048}});
     return problems_on_eight(training, layout);
   };
-  const Json whole = {{"dp", 4}, {"zero", 1}, {"tp", 2}, {"loss_parallel", false}};
-  CHECK(problems_with({{"framework", "megatron"}}, whole).empty());
-  CHECK(problems_with({{"framework", "megatron"}, {"cross_entropy", "fused"}}, whole) ==
+  Json whole = {{"dp", 4}, {"zero", 3}, {"tp", 2}, {"loss_parallel", false}};
+  CHECK(problems_with({{"framework", "torchtitan"}}, whole).empty());
+  CHECK(problems_with({{"framework", "torchtitan"}, {"cross_entropy", "chunked"}}, whole) ==
         Lines{"inconsistent /layout/loss_parallel"});
+  whole["zero"] = 1;
+  CHECK(problems_with({{"framework", "megatron"}}, whole) == Lines{"not_supported /layout/loss_parallel"});
   CHECK(problems_with({{"framework", "transformers"}}, {{"dp", 8}, {"zero", 3}, {"loss_parallel", false}}) ==
         Lines{"not_supported /layout/loss_parallel"});
   CHECK(problems_with({{"framework", "megatron"}, {"attention", "eager"}}, {{"dp", 4}, {"zero", 1}, {"cp", 2}}) ==

@@ -171,8 +171,8 @@ struct EnumNames<Method> {
 };
 template <>
 struct EnumNames<FrameworkId> {
-  static constexpr Names<8> values = {"transformers", "liger",     "unsloth",    "torchtune",
-                                      "litgpt",       "deepspeed", "torchtitan", "megatron"};
+  static constexpr Names<9> values = {"transformers", "liger",      "unsloth",  "torchtune", "litgpt",
+                                      "deepspeed",    "torchtitan", "megatron", "scaling"};
 };
 template <>
 struct EnumNames<Precision> {
@@ -306,7 +306,7 @@ static_assert(name_of(SystemGroup::rack) == "rack");
 static_assert(name_of(Topology::superchip) == "superchip");
 static_assert(name_of(Cooling::direct_liquid) == "direct_liquid");
 static_assert(name_of(PowerBasis::third_party) == "third_party");
-static_assert(name_of(FrameworkId::megatron) == "megatron");
+static_assert(name_of(FrameworkId::scaling) == "scaling");
 static_assert(name_of(Precision::fp8) == "fp8");
 static_assert(name_of(OptimizerName::came) == "came");
 static_assert(name_of(StateFormat::factored) == "factored");

@@ -166,6 +166,18 @@ struct FrameworkSwitches {
   bool keeps_logits = false;  // the caller holds what went into the loss to the end of backward
   // The caller gives up the logits before backward: a hole that what backward makes does not fit into.
   bool leaves_logits_hole = false;
+  bool norms_in_type = false;      // a composite RMSNorm computes in the type of the stream
+  bool joins_equal_heads = false;  // q, k and v are one linear where each query head has keys of its own
+  // Around attention heads and sequences are one dimension: of more than one sequence that is a copy.
+  bool joins_heads_with_batch = false;
+  bool gathers_rotary_tables = false;  // each layer looks up, and keeps, the angles of every token
+  bool masks_scores_in_place = false;  // eager attention scales scores in the product, and masks a copy in place
+  bool gathers_logits = false;         // each rank of tensor parallelism gathers all logits, whatever the layout says
+  // A pipeline keeps what a stage makes of a micro-batch until its gradient arrives, and the logits of the last stage
+  // until the next but one has been made; it receives into buffers that stay.
+  bool keeps_stage_outputs = false;
+  bool sends_by_world = false;        // stages send and receive by the group of all ranks
+  std::int64_t reduction_bucket = 0;  // elements of gradients that are joined for one reduction in FP32
   friend constexpr bool operator==(const FrameworkSwitches&, const FrameworkSwitches&) = default;
 };
 

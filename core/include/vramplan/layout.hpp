@@ -7,7 +7,6 @@
 // data.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -34,21 +33,10 @@ struct Stage {
 [[nodiscard]] Stage stage_of(const ModelArchitecture& model, const LayoutChoice& layout, std::int64_t micro_batches,
                              std::int64_t index);
 
-// Stages of which one holds the most, whatever the model: the first two and the last. (Of equal layers the first has
-// the most micro-batches in flight; what does not divide evenly begins at the second.)
-class BindingStages {
- public:
-  constexpr explicit BindingStages(const LayoutChoice& layout) {
-    if (layout.pp > 2) stages_[count_++] = 1;
-    if (layout.pp > 1) stages_[count_++] = layout.pp - 1;
-  }
-  [[nodiscard]] constexpr const std::int64_t* begin() const { return stages_.data(); }
-  [[nodiscard]] constexpr const std::int64_t* end() const { return stages_.data() + count_; }
-
- private:
-  std::array<std::int64_t, 3> stages_{};
-  std::size_t count_ = 1;
-};
+// Stages of which one holds the most: the first two and the last, and where another kind of layer begins, that one and
+// the next. (Of equal layers the first has the most micro-batches in flight; what does not divide evenly begins at the
+// second.)
+[[nodiscard]] std::vector<std::int64_t> binding_stages(const ModelArchitecture& model, const LayoutChoice& layout);
 
 // Whether a rank holds less than the whole model before data parallelism shares it.
 [[nodiscard]] constexpr bool cuts_model(const LayoutChoice& layout) {

@@ -300,6 +300,7 @@ struct BlockContext {
   bool accumulates = false;        // parameter gradients are there already: new ones are added and dropped
   bool uses_up_gradients = false;  // the optimizer does, in backward: a tied table's waits for the second one alone
   bool gradient_enters = true;     // the block's input needs a gradient
+  bool joins_sequences = false;    // of several sequences heads are joined with the batch (joins_heads_with_batch)
   bool keeps_streams = false;      // the caller names what enters a block, and the last norm's output, to the end
   AttentionKernel attention = AttentionKernel::sdpa;
   AdapterSettings adapter;

@@ -29,7 +29,8 @@ enum class FrameworkId : std::uint8_t {
   litgpt,
   deepspeed,
   torchtitan,
-  megatron
+  megatron,
+  scaling  // Aleph Alpha's
 };
 enum class Precision : std::uint8_t { fp32, bf16_amp, fp16_amp, bf16, fp16, fp8 };
 enum class OptimizerName : std::uint8_t {
@@ -83,10 +84,12 @@ enum class SavedModule : std::uint8_t { embedding, head };
 struct Parallelism {
   bool tensor = false, pipeline = false, context = false, expert = false;
   unsigned stages = 0b1111;
+  bool interleaved = false;
 };
 [[nodiscard]] constexpr Parallelism parallelism_of(FrameworkId f) {
-  if (f == FrameworkId::megatron) return {true, true, true, true, 0b0011};
-  if (f == FrameworkId::torchtitan) return {true, true, true, true, 0b1101};
+  if (f == FrameworkId::megatron) return {true, true, true, true, 0b0011, true};
+  if (f == FrameworkId::torchtitan) return {true, true, true, true, 0b1101, true};
+  if (f == FrameworkId::scaling) return {true, true, false, false, 0b0011};
   return {};
 }
 

@@ -159,7 +159,7 @@ class SpeedModel {
     bool fused = false;
     std::vector<LayerWork> groups;
     LayerWork head;
-    LayerWork prediction;  // of a module of multi-token prediction; `layers` of them
+    std::optional<LayerWork> prediction;  // of a module of multi-token prediction; `layers` of them
     double layers = 0, hidden = 0;
     double outside = 0;           // parameters of embedding, head and final norm
     double trained = 0;           // parameters of the model that train

@@ -98,6 +98,7 @@ struct Form {
   bool drops_gradients = false;    // new gradients of parameters are added to what is there, or leave, at once
   bool uses_up_gradients = false;  // the optimizer does, in backward
   Dim filled_windows = 0;          // attention windows that the sequence fills
+  bool joins_sequences = false;    // heads are joined with a batch of more than one sequence
   std::int64_t tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1, etp = 1;
   bool sp = false, loss_parallel = true;
   std::optional<ContextExchange> cp_exchange{};
@@ -258,6 +259,10 @@ class Step {
   void describe_waiting(Sink& sink) const;
   template <class Sink>
   void describe_earlier_logits(Event event, Sink& sink) const;
+  template <class Sink>
+  void describe_bucket(Sink& sink) const;
+  template <class Sink>
+  void describe_handed_on(Event event, Sink& sink) const;
   [[nodiscard]] std::int64_t earlier_logits(EventKind kind) const;
   [[nodiscard]] Dim checkpoints_on_gpu(Event event) const;
   [[nodiscard]] Dim gather_buffers(const LayerStack& stack, Event event) const;

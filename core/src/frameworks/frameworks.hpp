@@ -15,5 +15,6 @@ void set_trainer_optimizers(FrameworkSwitches& switches);
 [[nodiscard]] FrameworkSwitches torchtune_switches(const TrainingChoice& training);
 [[nodiscard]] FrameworkSwitches torchtitan_switches(const TrainingChoice& training);
 [[nodiscard]] FrameworkSwitches megatron_switches(const TrainingChoice& training);
+[[nodiscard]] FrameworkSwitches scaling_switches(const TrainingChoice& training);
 
 }  // namespace vramplan

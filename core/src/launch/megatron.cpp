@@ -155,10 +155,15 @@ void add_model(const ModelArchitecture& m, Settings& out) {
   out.push_back({"max-position-embeddings", m.max_position_embeddings});
 }
 
-void add_recompute(Recompute recompute, Settings& out) {
-  if (recompute == Recompute::none) return;
-  out.push_back({"recompute-granularity", std::string(name_of(recompute))});
-  if (recompute != Recompute::full) return;
+void add_recompute(const TrainingChoice& t, Settings& out) {
+  if (t.recompute == Recompute::none) return;
+  out.push_back({"recompute-granularity", std::string(name_of(t.recompute))});
+  if (t.recompute == Recompute::selective) {
+    Words modules;
+    for (const RecomputeModule module : t.recompute_modules) modules.emplace_back(name_of(module));
+    out.push_back({"recompute-modules", modules});
+    return;
+  }
   out.push_back({"recompute-method", std::string("uniform")});
   out.push_back({"recompute-num-layers", std::int64_t{1}});
 }
@@ -172,6 +177,7 @@ void add_layout(const LayoutChoice& l, Settings& out) {
   if (l.last_stage_layers) out.push_back({"decoder-last-pipeline-num-layers", *l.last_stage_layers});
   out.push_back({"context-parallel-size", l.cp});
   out.push_back({"expert-model-parallel-size", l.ep});
+  if (l.etp) out.push_back({"expert-tensor-parallel-size", *l.etp});
   out.push_back({"use-distributed-optimizer", l.zero == 1});
 }
 
@@ -186,13 +192,18 @@ void add_training(const Run& run, Settings& out) {
   out.push_back({"train-iters", steps ? SettingValue(*steps) : SettingValue(Placeholder{"TRAIN_ITERATIONS"})});
   out.push_back({"lr", Placeholder{"LEARNING_RATE"}});
   out.push_back({"bf16", t.precision == Precision::bf16_amp || t.precision == Precision::bf16});
-  out.push_back({"fp16", t.precision == Precision::fp16_amp});
+  // BF16 adds gradients up in FP32 unless told otherwise, FP16 when it is told to.
+  const bool fp32_gradients = t.fp32_gradients.value_or(t.precision != Precision::fp16_amp);
+  const bool fp16 = t.precision == Precision::fp16_amp;
+  out.push_back({"fp16", fp16});
+  out.push_back({"grad-reduce-in-bf16", !fp16 && !fp32_gradients});
+  out.push_back({"accumulate-allreduce-grads-in-fp32", fp16 && fp32_gradients});
   const std::string kernel = t.attention == AttentionKernel::eager  ? "unfused"
                              : t.attention == AttentionKernel::sdpa ? "fused"
                                                                     : "flash";
   out.push_back({"attention-backend", kernel});
   if (t.mtp_layers > 0) out.push_back({"mtp-num-layers", t.mtp_layers});
-  add_recompute(t.recompute, out);
+  add_recompute(t, out);
   if (t.cross_entropy == CrossEntropy::fused) {
     out.push_back({"cross-entropy-loss-fusion", true});
     out.push_back({"cross-entropy-fusion-impl", std::string("te")});

@@ -53,7 +53,32 @@ void add_layers(const ModelArchitecture& model, Dim first, Dim end, Dim times, s
   }
 }
 
+// The chunk that has the layer.
+std::int64_t chunk_with(Dim layers, const LayoutChoice& layout, Dim layer) {
+  std::int64_t chunk = 0, end = layout.pp * layout.vpp;  // it lies in [chunk, end)
+  while (end - chunk > 1) {
+    const std::int64_t middle = chunk + (end - chunk) / 2;
+    (layers_before(layers, layout, middle) <= layer ? chunk : end) = middle;
+  }
+  return chunk;
+}
+
 }  // namespace
+
+std::vector<std::int64_t> binding_stages(const ModelArchitecture& model, const LayoutChoice& layout) {
+  if (layout.pp <= 2) return layout.pp == 1 ? std::vector<std::int64_t>{0} : std::vector<std::int64_t>{0, 1};
+  std::vector<std::int64_t> stages{0, 1, layout.pp - 1};
+  const Dim layers = layers_of(model);
+  Dim begin = model.groups.front().count;
+  for (std::size_t i = 1; i < model.groups.size(); begin += model.groups[i++].count) {
+    const std::int64_t chunk = chunk_with(layers, layout, begin);
+    const bool mixed = layers_before(layers, layout, chunk) < begin;  // then the next is the first that is not
+    for (std::int64_t stage = chunk % layout.pp; stage <= chunk % layout.pp + (mixed ? 1 : 0); ++stage) {
+      if (stage > 1 && stage < layout.pp - 1) stages.push_back(stage);
+    }
+  }
+  return stages;
+}
 
 Stage stage_of(const ModelArchitecture& model, const LayoutChoice& layout, std::int64_t micro_batches,
                std::int64_t index) {

@@ -12,7 +12,7 @@ ElementType wider(ElementType a, ElementType b) { return bytes_per_element(a) >=
 bool is_view(const Graph& g, TensorId x) { return g.at(x).base != kNoTensor; }
 
 // x * cos + rotate_half(x) * sin. The tables have the type of the residual stream and are shared by all layers.
-TensorId rotary(Graph& g, const BlockContext& c, TensorId x) {
+TensorId rotary(Graph& g, const BlockContext& c, TensorId x, Dim head_dim) {
   const Size size = g.at(x).size;
   if (c.framework.rotary == RotaryKernel::composite_complex) {
     return cast(g, scale(g, cast(g, x, ElementType::fp32, kAttention)), size.type, kAttention);
@@ -22,7 +22,14 @@ TensorId rotary(Graph& g, const BlockContext& c, TensorId x) {
   if (c.framework.rotary == RotaryKernel::fused_forward) return g.view(x, size);
   const bool in_fp32 = c.framework.rotary != RotaryKernel::composite;
   const ElementType type = in_fp32 ? ElementType::fp32 : wider(size.type, c.residual);
-  const TensorId straight = g.apply({x}, size.as(type), kAttention);
+  TensorId straight = kNoTensor;
+  if (c.framework.gathers_rotary_tables) {  // cosine and sine
+    const TensorId tables =
+        g.apply({}, token_size({Symbol::one, 2 * static_cast<std::int32_t>(head_dim)}, type), kAttention);
+    straight = g.apply({x, tables}, size.as(type), kAttention, {.saves = {tables}});
+  } else {
+    straight = g.apply({x}, size.as(type), kAttention);
+  }
   const TensorId turned = g.apply({x}, size, kAttention,
                                   {.forward = {Component::working_memory, {size.halved()}},
                                    .backward = {Component::working_memory, {size.halved(), size}}});
@@ -104,6 +111,29 @@ TensorId eager_kernel(Graph& g, const BlockContext& c, const Heads& in) {
   return joined;
 }
 
+// The product scales; a copy of its result is masked in place, in FP32 as its README configures it
+// (Aleph-Alpha/scaling, core/nn/attention/attention.py, multi_head_attention; README.md, softmax_in_fp32).
+TensorId in_place_kernel(Graph& g, const BlockContext& c, const Heads& in) {
+  const auto for_every_head = [&](TensorId x, Symbol width) {
+    return in.grouped ? g.apply({x}, token_size({width}, g.at(x).size.type), kAttention) : x;
+  };
+  const auto joined = [&](TensorId x) { return c.joins_sequences ? copy(g, x) : x; };
+  const TensorId q = joined(in.q);
+  const TensorId k = joined(for_every_head(in.k, g.at(q).size.symbols[3]));
+  const TensorId v = joined(for_every_head(in.v, in.out.symbol));
+  const Size size{{Symbol::b, Symbol::a, Symbol::s, Symbol::w}, 1, g.at(q).size.type};
+  const TensorId scores = g.apply({q, k}, size, kAttention, {.saves = {q, k}});
+  const TensorId masked = in.softmax_in_type ? copy(g, scores) : cast(g, scores, ElementType::fp32, kAttention);
+  const TensorId soft = g.apply({masked}, g.at(masked).size, kAttention);
+  g.save(soft);
+  TensorId probabilities = cast(g, soft, size.type, kAttention);
+  if (c.framework.drops_out && c.model->dropout.attention > 0) probabilities = dropout(g, probabilities, kAttention);
+  const TensorId out =
+      g.apply({probabilities, v}, token_size(in.out, size.type), kAttention, {.saves = {probabilities, v}});
+  g.hold({in.q, in.k, in.v, scores, probabilities});
+  return copy(g, out);
+}
+
 // Backward of FlashAttention-2 accumulates dq in FP32 and, with grouped heads, makes dk and dv per query head first
 // (csrc/flash_attn/flash_api.cpp, mha_bwd).
 Workspace flash_backward(const Graph& g, const Heads& in) {
@@ -160,7 +190,7 @@ Projected project_fused(Graph& g, const BlockContext& c, TensorId x, const Atten
 Projected project(Graph& g, const BlockContext& c, TensorId x, const Attention& a) {
   if (c.framework.fuses_qkv) return project_fused(g, c, x, a);
   const Width h{Symbol::h};
-  if (a.fused_qkv) {  // q, k and v are views of one tensor
+  if (a.fused_qkv || (c.framework.joins_equal_heads && a.kv_heads == a.heads)) {  // q, k and v are views of one tensor
     const TensorId qkv = linear(g, c, x, {.module = Module::qkv, .in = h, .out = {Symbol::qkv}, .bias = a.qkv_bias});
     const auto part = [&](Symbol width) { return token_size({width}, g.at(qkv).size.type); };
     const auto [q, k, v] = g.split(qkv, part(Symbol::q), part(Symbol::kv), part(Symbol::v));
@@ -199,7 +229,8 @@ TensorId gate_output(Graph& g, const BlockContext& c, TensorId x, TensorId out, 
 }  // namespace
 
 TensorId attention_kernel(Graph& g, const BlockContext& c, Heads heads) {
-  return c.attention == AttentionKernel::eager ? eager_kernel(g, c, heads) : flash_kernel(g, c, heads);
+  if (c.attention != AttentionKernel::eager) return flash_kernel(g, c, heads);
+  return c.framework.masks_scores_in_place ? in_place_kernel(g, c, heads) : eager_kernel(g, c, heads);
 }
 
 namespace {
@@ -242,8 +273,8 @@ TensorId attention(Graph& g, const BlockContext& c, TensorId x, const Attention&
     p.k = norm(g, c, p.k, {Symbol::kv}, a.qk_norm == QkNorm::head ? Symbol::ak : Symbol::one);
   }
   if (a.rotary && c.model->position == PositionType::rope) {
-    p.q = rotary(g, c, p.q);
-    p.k = rotary(g, c, p.k);
+    p.q = rotary(g, c, p.q, a.head_dim);
+    p.k = rotary(g, c, p.k, a.head_dim);
   }
   p.k = through_cache(g, c, p.k);
   p.v = through_cache(g, c, p.v);
@@ -258,7 +289,7 @@ TensorId attention(Graph& g, const BlockContext& c, TensorId x, const Attention&
       g, c, {p.q, p.k, p.v, {Symbol::av}, grouped && !repeats, a.softcap, a.softmax_in_type, a.sinks, masked});
   const bool joined = c.framework.rotary == RotaryKernel::composite_joined ||
                       (a.partial_rotary && c.framework.rotary == RotaryKernel::composite);
-  const bool joins = joined && answers_in_layout_of_query(c, masked);
+  const bool joins = (joined || c.joins_sequences) && answers_in_layout_of_query(c, masked);
   const TensorId gated = gate_output(g, c, x, joins ? copy(g, out) : out, a.output_gate);
   const Linear o{.module = Module::o, .in = {Symbol::av}, .out = {Symbol::h}, .bias = a.o_bias};
   return fuses(c, {o}) ? fused_output(g, c, gated, o) : linear(g, c, gated, o);

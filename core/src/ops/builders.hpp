@@ -45,9 +45,6 @@ struct Linear {
 [[nodiscard]] TensorId leave_matrices(Graph& g, const BlockContext& c, TensorId x);
 [[nodiscard]] TensorId gather_logits(Graph& g, const BlockContext& c, TensorId logits);
 
-// head.cpp: log_softmax keeps its result for itself and for the negative log-likelihood.
-[[nodiscard]] TensorId log_softmax_loss(Graph& g, TensorId logits);
-
 // primitives.cpp
 [[nodiscard]] TensorId cast(Graph& g, TensorId x, ElementType type, Component component);
 [[nodiscard]] TensorId add(Graph& g, TensorId x, TensorId y);  // saves nothing

@@ -39,15 +39,12 @@ TensorId shared_loss(Graph& g, TensorId logits) {
   return g.apply({log_softmax}, loss_size(), kLogits, {.saves = {log_softmax}, .backward = {kLogits, {size.times(2)}}});
 }
 
-}  // namespace
-
+// log_softmax keeps its result for itself and for the negative log-likelihood.
 TensorId log_softmax_loss(Graph& g, TensorId logits) {
   const TensorId log_softmax = g.apply({logits}, g.at(logits).size, kLogits);
   g.save(log_softmax);
   return g.apply({log_softmax}, loss_size(), kLogits, {.saves = {log_softmax}});
 }
-
-namespace {
 
 // Logits as the loss function receives them: raised to FP32 and, where the framework shifts them, without the last
 // position. `held` are the names that Python keeps until the loss is there.
@@ -82,6 +79,7 @@ TensorId full_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   const TensorId loss = shared ? shared_loss(g, in.logits) : log_softmax_loss(g, in.logits);
   g.hold({in.held[0], in.held[1], in.held[2]});
   if (c.framework.keeps_logits) g.keep(in.held[1]);
+  if (c.framework.keeps_stage_outputs) g.keep(in.held[0]);
   return loss;
 }
 

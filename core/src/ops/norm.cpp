@@ -61,6 +61,22 @@ TensorId composite_rms(Graph& g, const BlockContext& c, TensorId x, Width width,
   return fp32_scale ? cast(g, y, entered, kNorm) : y;
 }
 
+// x * r in the type of x, raised to FP32 and lowered again, times the weight (Aleph-Alpha/scaling,
+// core/nn/norm/rms_norm.py).
+TensorId rms_in_type(Graph& g, const BlockContext& c, TensorId x, Width width, Symbol rows) {
+  const Size size = g.at(x).size;
+  const TensorId row = g.tensor(row_statistic(g, x, rows, 1).as(size.type), kNorm, g.at(x).requires_grad);
+  g.run({x}, {row}, {.saves = {x}, .forward = {Component::working_memory, {size}}});
+  g.save(row);
+  const TensorId scaled = g.apply({x, row}, size, kNorm, {.saves = {x, row}});
+  const TensorId normed = cast(g, cast(g, scaled, ElementType::fp32, kNorm), size.type, kNorm);
+  const TensorId y = g.tensor(size, kNorm, g.at(normed).requires_grad || trains_norms(c));
+  const Workspace product = trains_norms(c) ? Workspace{Component::working_memory, {size}} : Workspace{};
+  g.run({normed}, {y}, {.backward = product, .parameter_gradients = norm_gradients(g, c, width)});
+  if (trains_norms(c)) g.save(normed);
+  return y;
+}
+
 }  // namespace
 
 TensorId norm(Graph& g, const BlockContext& c, TensorId x, Width width, Symbol rows) {
@@ -71,7 +87,7 @@ TensorId norm(Graph& g, const BlockContext& c, TensorId x, Width width, Symbol r
   }
   if (c.framework.norm == NormKernel::fused)
     return fused(g, c, x, width, row_statistic(g, x, rows, 1), writes_over_gradient(c));
-  return composite_rms(g, c, x, width, rows);
+  return c.framework.norms_in_type ? rms_in_type(g, c, x, width, rows) : composite_rms(g, c, x, width, rows);
 }
 
 }  // namespace vramplan::ops

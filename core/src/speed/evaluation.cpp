@@ -224,13 +224,13 @@ void Evaluation::add_layers() {
   const double slower = p_.rates.matmul / p_.rates.matmul16;
   head_forward_ = Pass{head.forward.compute * slower, head.forward.memory, head.forward.host} * p_.head.layers;
   head_backward_ = Pass{head.backward.compute * slower, head.backward.memory, head.backward.host} * p_.head.layers;
-  if (p_.prediction.layers > 0) add_predictions();
+  if (p_.prediction) add_predictions(*p_.prediction);
 }
 
 // Modules of multi-token prediction run where the head does.
-void Evaluation::add_predictions() {
-  const Parts one = layer(p_.prediction);
-  const double n = p_.prediction.layers;
+void Evaluation::add_predictions(const LayerWork& work) {
+  const Parts one = layer(work);
+  const double n = work.layers;
   head_forward_ += one.forward * n;
   head_backward_ += one.backward * n;
   head_backward_ += one.again * n;
@@ -278,6 +278,8 @@ double Evaluation::trained_by_rank() const {
 // A gradient in its own type, and what comes back: a 16-bit weight from Megatron's optimizer, else the sum.
 double Evaluation::bytes_between_ranks() const {
   if (p_.training.framework == FrameworkId::megatron) return kWholeBytes + kWeightBytes;
+  // core/optimizer/allreduce.py: whole sums in FP32.
+  if (p_.training.framework == FrameworkId::scaling) return 2 * kWholeBytes + kWeightBytes;
   return p_.training.base_weights == WeightFormat::fp32 && !gathers_ ? 2 * kWholeBytes : 2 * kGradientBytes;
 }
 
@@ -372,7 +374,7 @@ void Evaluation::finish() {
     for (const MixerCore& c : work.cores) attention += work.layers * (c.flops_per_key * length / 2 + c.state_flops);
   };
   for (const LayerWork& work : p_.groups) count(work);
-  count(p_.prediction);
+  if (p_.prediction) count(*p_.prediction);
   const double passes = 1 + p_.trained_layers * (1 + p_.weight_gradients);
   out_.mfu = passes * (p_.product_flops + attention) * tokens / (seconds * ranks * p_.rates.peak);
 }

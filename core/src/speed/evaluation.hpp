@@ -51,7 +51,7 @@ class Evaluation {
   void add_weights(const LayerWork& work, Parts& parts) const;
   [[nodiscard]] double held_by_rank(const LayerWork& work) const;
   void add_layers();
-  void add_predictions();
+  void add_predictions(const LayerWork& work);
   [[nodiscard]] double slowest_stage(double body, double head) const;
   void add_passes();
   [[nodiscard]] double bytes_between_ranks() const;

@@ -194,7 +194,7 @@ void add_modules(const ModelArchitecture& m, const LayerGroup& group, bool eager
 }  // namespace
 
 SpeedStack stack_of(const TrainingChoice& t) {
-  if (t.framework == FrameworkId::megatron) return SpeedStack::megatron;
+  if (t.framework == FrameworkId::megatron || t.framework == FrameworkId::scaling) return SpeedStack::megatron;
   const bool compiled = t.compile || t.framework == FrameworkId::liger || t.framework == FrameworkId::unsloth;
   return compiled || t.kernels == Kernels::fused ? SpeedStack::compiled : SpeedStack::eager;
 }

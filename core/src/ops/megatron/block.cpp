@@ -103,22 +103,10 @@ TensorId logits_of(Graph& g, const BlockContext& c, TensorId hidden) {
   return logits;
 }
 
-// PyTorch's loss on all logits; the pipeline holds on to what its last stage made (Aleph-Alpha/scaling,
-// transformer/model/losses/cross_entropy.py and core/nn/parallel_module/parallel_module.py).
-TensorId whole_loss(Graph& g, const BlockContext& c, TensorId logits) {
-  const TensorId all = gather_logits(g, c, logits);
-  const TensorId raised = cast(g, all, ElementType::fp32, Component::logits);
-  const TensorId loss = log_softmax_loss(g, raised);
-  g.hold({raised});
-  g.keep(all);
-  return loss;
-}
-
 // TransformerEngine's loss writes the gradient over the logits (pytorch/triton/cross_entropy.py). Megatron's own raises
 // them to FP32, makes those the probabilities and then the gradient, which autograd casts
 // (tensor_parallel/cross_entropy.py).
 TensorId loss_of(Graph& g, const BlockContext& c, TensorId logits) {
-  if (c.gathers_logits) return whole_loss(g, c, logits);
   const Size scalar{{Symbol::one, Symbol::one, Symbol::one, Symbol::one}, 1, ElementType::fp32};
   if (c.framework.loss == LossKind::fused_kernel)
     return g.apply({logits}, scalar, Component::logits, {.saves = {logits}, .gradient_in_place = true});
