@@ -13,7 +13,11 @@ const kind = (context: Context, { framework, method }: { framework?: string; met
 /** What the runs of the visitor's own kind say, or that there are none. */
 function groupText(context: Context, group: AccuracyGroup | null): string {
   const { words, format, report } = context;
-  if (!group) return words.t('accuracy.none', kind(context, report.request?.training ?? {}));
+  if (!group) {
+    const training = report.request?.training ?? {};
+    const own = `accuracy.none.${training.framework}`;
+    return words.t(words.has(own) ? own : 'accuracy.none', kind(context, training));
+  }
   return words.t('accuracy.group', {
     count: group.runs,
     ...kind(context, group),
