@@ -8,11 +8,10 @@
 // engine.js runs in a worker, or as a script where none starts; it holds the module's bytes, gzipped and in base64 (text
 // that holds packed bytes packs to their size again). The single file holds its text in a block of data.
 //
-// web/src/index.html holds five placeholders, each once:
+// web/src/index.html holds four placeholders, each once, and the places (data-place) for the text of the page as it starts:
 //   <!-- build:policy -->   in the head, before anything that loads
 //   <!-- build:styles -->   in the head: src/styles.css
 //   <!-- build:early -->    in the head, after the vendor's block: the script that runs before the page is read
-//   <!-- build:page -->     in #page: the page as it starts, until the script draws it
 //   <!-- build:scripts -->  at the end of the body, because inline scripts cannot be deferred
 //
 // node web/build.mjs               builds; prints the bytes of the single file as JSON
@@ -70,7 +69,7 @@ async function firstAnswer() {
     platform: 'node',
     write: false,
   });
-  const { firstPage, initialRequest } = await import(
+  const { firstPlaces, initialRequest } = await import(
     `data:text/javascript,${encodeURIComponent(bundle.outputFiles[0].text)}`
   );
   const { default: createVramplan } = await import(pathToFileURL(join(wasmDir, 'vramplan.mjs')).href);
@@ -82,7 +81,7 @@ async function firstAnswer() {
   check(JSON.parse(report).problems.length === 0, `the page starts with what has problems: ${report}`);
   return {
     known: JSON.stringify(JSON.stringify({ catalogue, request, report })),
-    page: firstPage(catalogue, JSON.parse(report)),
+    places: firstPlaces(catalogue, JSON.parse(report)),
   };
 }
 
@@ -108,7 +107,17 @@ function fill(template, parts) {
   return template;
 }
 
-function offlinePage(template, { app, early, style, engine, first }) {
+/** The template with the text of each place in it. */
+function fillPlaces(template, places) {
+  for (const [name, text] of places) {
+    const pieces = template.split(new RegExp(`(?<=data-place="${name}"[^>]*>)(?=</)`));
+    if (pieces.length !== 2) throw new Error(`src/index.html must hold an empty place "${name}" once`);
+    template = pieces.join(text);
+  }
+  return template;
+}
+
+function offlinePage(template, { app, early, style, engine }) {
   const policy = [
     "default-src 'none'",
     `script-src ${hash(app)} ${hash(early)} ${hash(engine)} 'wasm-unsafe-eval'`,
@@ -122,7 +131,6 @@ function offlinePage(template, { app, early, style, engine, first }) {
     policy: `<meta http-equiv="Content-Security-Policy" content="${policy.join('; ')}">`,
     styles: `<style>${style}</style>`,
     early: `<script>${early}</script>`,
-    page: first.page,
     scripts: `<script type="text/plain" id="engine">${engine}</script>\n<script>${app}</script>`,
   });
 }
@@ -149,13 +157,14 @@ async function buildPage() {
     bundleStyle(),
   ]);
   const app = await bundleScript('main.ts', { VRAMPLAN_FIRST: first.known });
-  const template = read(web, 'src', 'index.html');
+  const template = fillPlaces(read(web, 'src', 'index.html'), first.places);
 
   rmSync(join(web, 'dist'), { recursive: true, force: true });
   mkdirSync(site, { recursive: true });
   mkdirSync(dirname(offline), { recursive: true });
   if (existsSync(join(web, 'public'))) cpSync(join(web, 'public'), site, { recursive: true });
-  writeFileSync(join(site, 'app.js'), app);
+  // The comment has Chromium compile it while it arrives, beside the page, instead of piece by piece when it runs.
+  writeFileSync(join(site, 'app.js'), `//# allFunctionsCalledOnLoad\n${app}`);
   writeFileSync(join(site, 'early.js'), early);
   writeFileSync(join(site, 'engine.js'), engine);
   writeFileSync(join(site, 'style.css'), style);
@@ -163,11 +172,10 @@ async function buildPage() {
     policy: '', // a host sends it as a header, see server.mjs
     styles: '<link rel="stylesheet" href="style.css">',
     early: '<script src="early.js"></script>',
-    page: first.page,
     scripts: '<script defer src="app.js"></script>',
   });
   writeFileSync(join(site, 'index.html'), page);
-  writeFileSync(offline, offlinePage(template, { app, early, engine, style, first }));
+  writeFileSync(offline, offlinePage(template, { app, early, engine, style }));
   cpSync(offline, join(site, 'vramplan.html')); // what the page offers to save
   checkOutputs();
 }

@@ -75,6 +75,19 @@ bool supported(const TrainingChoice& training, std::string_view pointer) {
   return true;
 }
 
+// An option that some frameworks refuse names those that take it.
+OrderedJson where_taken(OrderedJson option, void (*set)(TrainingChoice&)) {
+  OrderedJson taken = OrderedJson::array();
+  for (const std::string_view name : EnumNames<FrameworkId>::values) {
+    TrainingChoice training;
+    training.framework = *parse_enum<FrameworkId>(name);
+    set(training);
+    if (supported(training, option["pointer"].get<std::string>())) taken.push_back(name);
+  }
+  if (taken.size() < EnumNames<FrameworkId>::values.size()) option["frameworks"] = std::move(taken);
+  return option;
+}
+
 // The values that can be planned today are those that check_request() does not refuse.
 template <NamedEnum Enum>
 OrderedJson choice(std::string_view pointer, OrderedJson fallback,
@@ -94,6 +107,10 @@ OrderedJson range(std::string_view pointer, IntegerRange r, OrderedJson fallback
 
 OrderedJson toggle(std::string_view pointer, OrderedJson fallback) {
   return {{"pointer", pointer}, {"default", std::move(fallback)}};
+}
+// For those whose support depends on the framework alone.
+OrderedJson toggle(std::string_view pointer, OrderedJson fallback, void (*set)(TrainingChoice&)) {
+  return where_taken(toggle(pointer, std::move(fallback)), set);
 }
 
 void add_choices(OrderedJson& out, const TrainingChoice& d) {
@@ -139,7 +156,8 @@ void add_ranges(OrderedJson& out, const TrainingChoice& d) {
   out.push_back(range("/training/micro_batch", limits::kMicroBatch, d.micro_batch));
   out.push_back(range("/training/global_batch", limits::kGlobalBatch, nullptr));
   out.push_back(range("/training/lora/rank", limits::kLoraRank, d.lora.rank));
-  out.push_back(range("/training/mtp_layers", limits::kMtpLayers, d.mtp_layers));
+  out.push_back(where_taken(range("/training/mtp_layers", limits::kMtpLayers, d.mtp_layers),
+                            [](TrainingChoice& t) { t.mtp_layers = 1; }));
   out.push_back(range("/training/optimizer/rank", limits::kOptimizerRank, nullptr));
   out.push_back({{"pointer", "/training/lora/dropout"}, {"minimum", 0}, {"maximum", 1}, {"default", nullptr}});
   out.push_back(range("/training/trainable_layers", limits::kLayers, kProposedTrainableLayers));
@@ -189,7 +207,8 @@ void add_layout(OrderedJson& out, const LayoutChoice& d) {
 }
 
 OrderedJson options() {
-  const TrainingChoice d;
+  using T = TrainingChoice;
+  const T d;
   OrderedJson out = OrderedJson::array();
   add_choices(out, d);
   add_ranges(out, d);
@@ -198,15 +217,16 @@ OrderedJson options() {
   out.push_back({{"pointer", "/training/lora/targets"},
                  {"values", {"all-linear", "q", "k", "v", "o", "gate", "up", "down"}},
                  {"default", d.lora.targets}});
-  out.push_back(toggle("/training/kbit_upcast", nullptr));
+  out.push_back(toggle("/training/kbit_upcast", nullptr, [](T& t) { t.kbit_upcast = true; }));
   out.push_back(toggle("/training/optimizer/paged", d.optimizer.paged));
   out.push_back(toggle("/training/optimizer/foreach", nullptr));
-  out.push_back(toggle("/training/optimizer/in_backward", d.optimizer.in_backward));
+  out.push_back(
+      toggle("/training/optimizer/in_backward", d.optimizer.in_backward, [](T& t) { t.optimizer.in_backward = true; }));
   out.push_back(toggle("/training/optimizer/momentum", d.optimizer.momentum));
   out.push_back(toggle("/training/optimizer/master_weights", d.optimizer.master_weights));
   out.push_back(toggle("/training/ema", d.ema));
-  out.push_back(toggle("/training/fp8_parameters", d.fp8_parameters));
-  out.push_back(toggle("/training/fp32_gradients", nullptr));
+  out.push_back(toggle("/training/fp8_parameters", d.fp8_parameters, [](T& t) { t.fp8_parameters = true; }));
+  out.push_back(toggle("/training/fp32_gradients", nullptr, [](T& t) { t.fp32_gradients = true; }));
   out.push_back(toggle("/training/lora/rslora", d.lora.rslora));
   out.push_back(toggle("/training/packing", d.packing));
   out.push_back(toggle("/training/optimizer/fused", nullptr));

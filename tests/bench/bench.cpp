@@ -19,6 +19,7 @@
 #include "vramplan/memory.hpp"
 #include "vramplan/planner.hpp"
 #include "vramplan/search.hpp"
+#include "vramplan/speed.hpp"
 
 using namespace vramplan;
 
@@ -90,8 +91,8 @@ Figure evaluate_figure(double least, std::string_view id, Method method) {
   return {"evaluate " + std::string(id) + " " + std::string(name_of(method)), seconds_per_call(least, call)};
 }
 
-// All layouts of so many GPUs for a full training, with their micro-batches and recomputation, ranked by a speed that
-// costs nothing: one ranked layout.
+// All layouts of so many GPUs for a full training, with their micro-batches and recomputation, ranked by the planner's
+// own estimate of their speed: one ranked layout.
 Figure search_figure(double least, std::string_view id, FrameworkId framework, std::int64_t gpus) {
   const std::string name = "search " + std::string(id) + " " + std::string(name_of(framework)) + " " +
                            std::to_string(gpus) + " GPUs, a layout";
@@ -105,9 +106,9 @@ Figure search_figure(double least, std::string_view id, FrameworkId framework, s
   request.training.global_batch = gpus;
   const TrainingChoice training = resolve_defaults(request).training;
   const SearchSpace space{.gpus = gpus, .micro_batches = true, .recomputation = true};
-  const TokensPerSecond speed = [](const LayoutChoice& l, std::int64_t micro_batch, Recompute recompute) {
-    return static_cast<double>(micro_batch) / static_cast<double>(l.tp + l.pp + l.cp + l.ep) /
-           static_cast<double>(recompute == Recompute::full ? 4 : 3);
+  const SpeedModel model(card->architecture, training, *gpu, node_shape(*gpu, gpu->max_per_server, std::nullopt));
+  const TokensPerSecond speed = [&](const LayoutChoice& l, std::int64_t micro_batch, Recompute recompute) {
+    return model(l, {micro_batch, training.sequence_length}, recompute).tokens_per_second.expected;
   };
   std::int64_t layouts = 1;
   const double all = seconds_per_call(least, [&] {

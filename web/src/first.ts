@@ -36,6 +36,7 @@ export const firstContext = (catalogue: Catalogue, report: Report, actions: Acti
   unread: [],
   plans: [],
   canUndo: false,
+  shared: null,
   link: '',
   diagnosis: null,
   vendor: noVendor,

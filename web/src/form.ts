@@ -78,11 +78,11 @@ export const methodOf = (state: State, catalogue: Catalogue): string => chosen(s
 export function applies(pointer: string, state: State, catalogue: Catalogue): boolean {
   const method = methodOf(state, catalogue);
   const objective = chosen(state, catalogue, '/training/objective');
+  const framework = chosen(state, catalogue, '/training/framework');
   // What was filled in all the same stays in sight, for the planner to say what is wrong with it.
-  const isOffered = (layout: string) =>
-    state.training[layout] !== undefined ||
-    (optionAt(catalogue, layout)?.frameworks?.includes(chosen(state, catalogue, '/training/framework')) ?? true);
-  if (pointer.startsWith('/layout/')) return state.hardwareBy === 'gpu' && state.zero === 'own' && isOffered(pointer);
+  const isOffered = optionAt(catalogue, pointer)?.frameworks?.includes(framework) ?? true;
+  if (!isOffered && state.training[pointer] === undefined) return false;
+  if (pointer.startsWith('/layout/')) return state.hardwareBy === 'gpu' && state.zero === 'own';
   if (pointer === '/hardware/per_node') return state.hardwareBy === 'gpu' && state.count.trim() !== '1';
   if (pointer.startsWith('/training/lora/')) return adapterMethods.has(method);
   if (pointer.startsWith('/training/generation/')) return generating.has(objective);
@@ -90,8 +90,7 @@ export function applies(pointer: string, state: State, catalogue: Catalogue): bo
   if (pointer === '/training/value_model') return objective === 'ppo';
   if (pointer === '/training/reward_model') return generating.has(objective);
   if (pointer === '/training/recompute_modules') return chosen(state, catalogue, '/training/recompute') === 'selective';
-  if (pointer === '/training/mtp_layers')
-    return chosen(state, catalogue, '/training/framework') === 'megatron' && !adapterMethods.has(method);
+  if (pointer === '/training/mtp_layers') return !adapterMethods.has(method);
   if (pointer === '/training/kbit_upcast') return method === 'qlora';
   if (pointer === '/training/trainable_layers') return method === 'freeze';
   return true;

@@ -1,5 +1,5 @@
 // Numbers as people read them. GB is 10^9 bytes, GiB is 2^30; the unit is always shown.
-import type { Language } from './i18n/i18n';
+import { numerals, type Language } from './i18n/i18n';
 import type { Estimate } from './wire';
 
 export type Unit = 'GB' | 'GiB';
@@ -54,28 +54,16 @@ export function formatIn(language: Language, unit: Unit): Format {
 }
 
 function newFormat(language: Language, unit: Unit): Format {
-  const locale = language === 'nl' ? 'nl-NL' : 'en-GB';
-  // Each is made when it is first used: that takes a thousand times as long as to use it.
-  const formatter = (options: Intl.NumberFormatOptions) => {
-    let made: Intl.NumberFormat | undefined;
-    return (value: number) => (made ??= new Intl.NumberFormat(locale, options)).format(value);
-  };
-  const withDigits = [0, 1, 2].map((digits) =>
-    formatter({ minimumFractionDigits: digits, maximumFractionDigits: digits }),
-  );
+  const shown = (specifier: string) => numerals[language].format(specifier);
+  const withDigits = [0, 1, 2].map((digits) => shown(`,.${digits}f`));
   const fixed = (value: number, digits: 0 | 1 | 2) => withDigits[digits]!(value);
-  const percents = [0, 1].map((digits) => formatter({ style: 'percent', maximumFractionDigits: digits }));
-  const integers = formatter({ maximumFractionDigits: 0 });
-  const numbers = formatter({ maximumFractionDigits: 4 });
-  const significant = formatter({ maximumSignificantDigits: 3 });
-  const twoDigits = formatter({ maximumSignificantDigits: 2 });
-  const tenths = formatter({ style: 'percent', maximumFractionDigits: 1 });
-  const signedTenths = formatter({
-    style: 'percent',
-    minimumFractionDigits: 1,
-    maximumFractionDigits: 1,
-    signDisplay: 'exceptZero',
-  });
+  const percents = [shown(',.0%'), shown(',.1~%')];
+  const integers = shown(',.0f');
+  const numbers = shown(',.4~f');
+  const significant = shown(',.3~r');
+  const twoDigits = shown(',.2~r');
+  const tenths = shown(',.1~%');
+  const signedTenths = [shown('+,.1%'), shown(',.1%')];
   const inUnit = (bytes: number, as: Unit = unit) => bytes / bytesIn[as];
   const glance = (bytes: number, as: Unit = unit) => fixed(inUnit(bytes, as), digitsFor(inUnit(bytes, as)));
   const least = () => `<\u202f${fixed(0.01, 2)}`;
@@ -97,7 +85,7 @@ function newFormat(language: Language, unit: Unit): Format {
       return fraction > 0 && fraction < 0.0005 ? `<\u202f${shown(0.001)}` : shown(fraction);
     },
     permille: (value) => tenths(value / 1000),
-    signedPermille: (value) => signedTenths(value / 1000),
+    signedPermille: (value) => signedTenths[Math.round(value) === 0 ? 1 : 0]!(value / 1000),
     significant: (value) => significant(value),
     times: (value) => twoDigits(value),
     seconds: (value) => (value < 1 ? `${significant(value * 1000)}\u00a0ms` : `${significant(value)}\u00a0s`),

@@ -1,7 +1,4 @@
 // Starts the planner and keeps page, address and answer in step with what the visitor fills in.
-import { hydrate } from '@lit-labs/ssr-client';
-import { render } from 'lit-html';
-
 import { reportHeight } from './embed';
 import {
   initialState,
@@ -21,7 +18,7 @@ import { startPlanner, type Planner } from './planner';
 import { copyText, csvOf, jsonOf, linkTo, offlinePage, save, showInAddress } from './share';
 import { findVendor, type Vendor } from './vendor';
 import type { Actions, Context, KeptPlan } from './view/context';
-import { grounds, page, type Shared } from './view/page';
+import { drawAnswer, drawForm, grounds, takeOver } from './view/page';
 import { forgetReading } from './view/reading';
 import type { Catalogue, Notice, PlanRequest, Report } from './wire';
 
@@ -38,7 +35,7 @@ const ofFramework = [
   'recompute_modules',
 ].map((name) => `/training/${name}`);
 // Milliseconds.
-const groundsDelay = 30; // the answer is painted first, what it rests on after it
+const handover = 10; // a frame on its way to the screen
 const formDelay = 50; // a form waits this long for its answer, to be drawn once
 const slow = 300; // from here on a visitor is told that there is work, and can stop it
 
@@ -57,12 +54,13 @@ class Application {
   private plans: KeptPlan[] = [];
   private before: State | null = null; // what "undo" goes back to
   private lastChanged = '';
+  private entry: 'same' | 'new' = 'same'; // in the history, when the address is written
   private drawn = false;
-  private shared: Shared | null = null;
+  private shared: Context['shared'] = null;
   private diagnosis: Context['diagnosis'] = null;
-  private timer = 0;
   private formTimer = 0;
-  private drawings = 0; // of the grounds
+  private formIsDue = false;
+  private drawings = 0; // of what follows the answer
   private drawing = Promise.resolve(); // the last of them
   private slowTimer = 0;
   private readonly widths = new Map<string, number>();
@@ -85,6 +83,7 @@ class Application {
     window.addEventListener('popstate', () => void this.restoreAddress());
     window.addEventListener('hashchange', () => void this.restoreAddress());
     document.addEventListener('click', followInside);
+    document.addEventListener('submit', (event) => event.preventDefault());
   }
 
   private async restore(text: string): Promise<boolean> {
@@ -118,7 +117,6 @@ class Application {
     if (text === '') this.state = initialState;
     else if (!(await this.restore(text))) return;
     this.before = null;
-    this.remember();
     await this.plan();
   }
 
@@ -132,12 +130,11 @@ class Application {
     },
     undo: () => {
       if (this.before) this.update(this.before, 'undo');
-      this.before = null;
-      this.draw();
     },
-    redrawSteps: () => this.drawPage(),
+    redrawForm: () => drawForm(this.context()),
     redraw: () => {
-      this.drawPage();
+      drawAnswer(this.context());
+      drawForm(this.context());
       for (const draw of grounds(this.context())) draw();
     },
     share: () => void this.share(),
@@ -151,12 +148,12 @@ class Application {
       if (this.problems.length > 0 || this.waiting === 'answer') return;
       this.plans = [...this.plans, { text: textOf(this.state), report: this.fresh! }].slice(-mostPlans);
       this.remember();
-      void this.drawAll();
+      void this.draw();
     },
     drop: (index) => {
       this.plans = this.plans.filter((_, at) => at !== index);
       this.remember();
-      void this.drawAll();
+      void this.draw();
     },
     open: (index) => {
       const read = stateOf(this.plans[index]!.text, this.catalogue);
@@ -169,7 +166,7 @@ class Application {
     stop: () => {
       this.planner.stop();
       this.progress = 'stopped';
-      void this.drawAll();
+      void this.draw();
     },
     resume: () => void this.plan(),
   };
@@ -193,7 +190,6 @@ class Application {
     const before = this.state;
     this.update(state, 'apply');
     this.before = before;
-    this.draw();
   }
 
   /** Whether a field is typed in, letter by letter. */
@@ -205,27 +201,27 @@ class Application {
 
   /** `changed` names what was filled in: typing on in one field is one entry in the history. */
   private update(state: State, changed: string): void {
-    const entry = changed === this.lastChanged && this.isTyped(changed) ? 'same' : 'new';
+    if (changed !== this.lastChanged || !this.isTyped(changed)) this.entry = 'new';
     this.lastChanged = changed;
     this.state = state;
     this.shared = null;
     this.unread = [];
     this.before = null;
-    void this.plan(); // first: the address is written while the planner works
-    this.remember(entry);
+    void this.plan();
   }
 
-  private remember(entry: 'new' | 'same' = 'same'): void {
+  private remember(): void {
     const text = this.text();
     this.saved.content = text;
-    if (location.hash.slice(1) !== text) showInAddress(text, entry);
+    if (location.hash.slice(1) !== text) showInAddress(text, this.entry);
+    this.entry = 'same';
   }
 
   private async diagnose(text: string): Promise<void> {
     const request = this.problems.length === 0 ? (this.fresh?.request ?? null) : null;
     const answer = await this.planner.diagnose(text, request);
     if (answer) this.diagnosis = { text, answer };
-    void this.drawAll();
+    void this.draw();
   }
 
   /** Tells, after a while, that there is work. */
@@ -239,9 +235,9 @@ class Application {
     if (!waiting) return;
     this.slowTimer = window.setTimeout(() => {
       this.progress = 'working';
-      this.draw();
+      void this.draw();
     }, slow);
-    if (waiting === 'answer') this.formTimer = window.setTimeout(() => this.draw(), formDelay);
+    if (waiting === 'answer') this.formTimer = window.setTimeout(() => void this.draw(), formDelay);
   }
 
   /** The answer to the present input, and then what rests on it. */
@@ -250,17 +246,21 @@ class Application {
     const request = requestOf(this.state, this.catalogue);
     this.wait('answer');
     const answer = 'code' in request ? { version: '', problems: [request] } : await this.planner.glance(request);
-    if (!answer || turn !== this.turn) return;
+    if (turn !== this.turn) return;
+    if (!answer) return this.remember(); // stopped
     this.problems = answer.problems;
     if (this.problems.length === 0) this.show(answer);
     if (!this.fresh) this.show(await this.firstAnswer());
     this.wait(this.problems.length === 0 ? 'rest' : null);
     forgetReading();
     const isFirst = !this.drawn;
-    this.draw();
+    if (isFirst) await this.takeOver();
+    void (isFirst ? this.drawGrounds() : this.draw());
     await painted();
     if (isFirst) this.planner.warmUp();
-    if (this.problems.length === 0 && turn === this.turn) await this.complete(request as PlanRequest, turn);
+    if (turn !== this.turn) return;
+    this.remember(); // after the answer: the browser takes its time for it
+    if (this.problems.length === 0) await this.complete(request as PlanRequest, turn);
   }
 
   private show(answer: Report): void {
@@ -272,11 +272,11 @@ class Application {
     const whole = await this.planner.plan(request);
     if (!whole || turn !== this.turn) return;
     this.fresh = this.report = whole;
-    await this.drawAll();
+    await this.drawAround();
     if (turn !== this.turn) return;
     const told = this.progress !== 'quiet';
     this.wait(null);
-    if (told) this.drawPage(); // the parts are drawn
+    if (told) drawAnswer(this.context());
   }
 
   /** A link may hold input that has no answer; the page then shows that of the first example. */
@@ -285,7 +285,7 @@ class Application {
   }
 
   private context(): Context {
-    const { state, catalogue, problems, waiting, progress, actions, unread, plans, diagnosis, vendor } = this;
+    const { state, catalogue, problems, waiting, progress, actions, unread, plans, diagnosis, vendor, shared } = this;
     return {
       words: wordsIn(state.language),
       format: formatIn(state.language, state.unit),
@@ -300,6 +300,7 @@ class Application {
       plans,
       canUndo: this.before !== null,
       link: this.text(),
+      shared,
       diagnosis,
       vendor,
       actions,
@@ -307,62 +308,64 @@ class Application {
     };
   }
 
-  /** The steps and the answer at once, what it rests on a little later. */
-  private draw(): void {
-    if (!this.report) return;
-    this.drawPage();
-    clearTimeout(this.timer);
-    this.timer = window.setTimeout(() => void this.drawGrounds(), groundsDelay);
-  }
-
-  private drawPage(): void {
-    clearTimeout(this.formTimer);
-    const context = this.context();
-    if (!this.drawn) this.takeOver();
-    if (document.documentElement.lang !== this.state.language) {
-      document.documentElement.lang = this.state.language; // styles all anew, whatever it was before
-      document.title = context.words.t('title');
-    }
-    render(page(context, this.shared), this.container);
-    this.observe();
-  }
-
-  /** Of the text that stands in the page: what the build wrote, or, in a copy that was saved after use, what was drawn. */
-  private takeOver(): void {
+  /** Place by place, so that the browser can do something else in between. */
+  private async takeOver(): Promise<void> {
     const isAsBuilt = this.container.inert && !document.documentElement.classList.contains('own-start');
-    try {
-      if (isAsBuilt) hydrate(page(firstContext(this.catalogue, this.report!, this.actions), null), this.container);
-      else this.container.replaceChildren();
-    } catch (error) {
-      console.error(error); // an extension of the browser has changed the text
-      this.container.replaceChildren();
+    this.nameLanguage();
+    const built = isAsBuilt ? firstContext(this.catalogue, this.report!, this.actions) : null;
+    for (const draw of takeOver(this.context(), built)) {
+      await breath();
+      draw();
     }
     this.container.inert = false;
     document.documentElement.classList.remove('own-start');
     this.drawn = true;
   }
 
-  private async drawAll(): Promise<void> {
-    this.draw();
+  /** Resolves when all is drawn, be it by a later call. */
+  private draw(): Promise<void> {
+    this.formIsDue = true;
+    return this.drawAround();
+  }
+
+  /** The answer at once; when it can be seen the form, if that is due, and what the answer rests on, part by part. */
+  private async drawAround(): Promise<void> {
+    if (!this.drawn) return;
+    drawAnswer(this.context());
     await this.drawGrounds();
   }
 
-  /** Resolves when all is drawn, be it by a later call. */
   private async drawGrounds(): Promise<void> {
-    clearTimeout(this.timer);
-    const drawing = (this.drawing = this.drawParts(++this.drawings));
+    const drawing = (this.drawing = this.drawRest(++this.drawings));
     await drawing;
     if (drawing !== this.drawing) await this.drawing;
   }
 
-  /** Part by part; another drawing, begun in between, does it all. */
-  private async drawParts(drawing: number): Promise<void> {
+  /** Another drawing, begun in between, does it all. */
+  private async drawRest(drawing: number): Promise<void> {
+    await painted();
+    if (drawing !== this.drawings) return;
+    if (this.formIsDue) this.drawForm();
     for (const draw of grounds(this.context())) {
-      draw();
       await breath();
       if (drawing !== this.drawings) return;
+      draw();
     }
     this.observe();
+  }
+
+  private drawForm(): void {
+    clearTimeout(this.formTimer);
+    this.formIsDue = false;
+    this.nameLanguage();
+    drawForm(this.context());
+  }
+
+  private nameLanguage(): void {
+    const { language } = this.state;
+    if (document.documentElement.lang === language) return; // to set it styles all anew
+    document.documentElement.lang = language;
+    document.title = wordsIn(language).t('title');
   }
 
   /** Charts are drawn in pixels of the space they have. Told by the browser: to ask it lays out the page once more. */
@@ -377,13 +380,13 @@ class Application {
       changed ||= width > 0 && width !== this.widths.get(name);
       if (width > 0) this.widths.set(name, width);
     }
-    if (changed) void this.drawAll();
+    if (changed) void this.drawAround();
   }
 
   private async share(): Promise<void> {
     const link = linkTo(this.text());
     this.shared = { link, copied: await copyText(link) };
-    this.draw();
+    void this.draw();
   }
 
   private async saveOffline(): Promise<void> {
@@ -392,10 +395,13 @@ class Application {
   }
 }
 
-/** Until what was drawn can be seen; a page out of sight draws nothing, and has nothing to wait for. */
+/**
+ * Until what was drawn can be seen, and a moment longer, for the screen to get it before more is drawn. A page out of sight
+ * draws nothing, and has nothing to wait for.
+ */
 function painted(): Promise<void> {
   if (document.hidden) return Promise.resolve();
-  return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+  return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, handover)));
 }
 
 /** Lets the browser do what is waiting: input, a frame. */
@@ -423,6 +429,7 @@ async function start(): Promise<void> {
   const vendor = await findVendor();
   const [planner, problems] = await startPlanner(vendor.hardware);
   vendor.addHardwareProblems(problems);
+  await breath();
   const saved = document.getElementById('saved-state') as HTMLMetaElement;
   await new Application(planner, vendor, document.getElementById('page')!, saved).start();
   hideDeadCopyLine();

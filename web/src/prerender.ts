@@ -4,14 +4,17 @@ import { digestForTemplateResult } from '@lit-labs/ssr-client';
 import { nothing, type TemplateResult } from 'lit-html';
 
 import { firstContext, initialRequest } from './first';
-import { page } from './view/page';
+import { views } from './view/page';
 import type { Actions } from './view/context';
 import type { Catalogue, Report } from './wire';
 
 export { initialRequest };
 
-export const firstPage = (catalogue: Catalogue, report: Report): string =>
-  childPart(page(firstContext(catalogue, report, {} as Actions), null));
+/** The text of each place. */
+export function firstPlaces(catalogue: Catalogue, report: Report): [name: string, text: string][] {
+  const context = firstContext(catalogue, report, {} as Actions);
+  return Object.entries(views).map(([name, view]) => [name, childPart(view(context))]);
+}
 
 const escapes: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
 const escaped = (value: unknown) => String(value).replace(/[&<>"]/g, (character) => escapes[character]!);

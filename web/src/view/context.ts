@@ -12,7 +12,7 @@ export interface Actions {
   chooseGpu(gpu: string, count: number): void;
   undo(): void;
   redraw(): void;
-  redrawSteps(): void; // and the answer beside them
+  redrawForm(): void;
   share(): void;
   saveJson(): void;
   saveCsv(): void;
@@ -44,6 +44,7 @@ export interface Context {
   unread: string[]; // what of the link could not be used
   plans: KeptPlan[];
   canUndo: boolean;
+  shared: { link: string; copied: boolean } | null; // just now
   link: string; // the text of the link to what is shown
   diagnosis: { text: string; answer: DiagnosisAnswer } | null;
   vendor: Vendor;

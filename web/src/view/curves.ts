@@ -5,6 +5,7 @@ import { html, nothing, svg, type TemplateResult } from 'lit-html';
 
 import type { Curve } from '../wire';
 import type { Context } from './context';
+import { behind } from './disclosure';
 import { textWidth } from './palette';
 import { focused, onArrows, reading } from './reading';
 
@@ -142,30 +143,25 @@ function sentence(
 
 function table(context: Context, name: Name, { points, now }: Curve): TemplateResult {
   const { words, format } = context;
-  return html`<details class="as-table">
-    <summary>${words.t('curve.table')}</summary>
-    <div class="scroll" tabindex="0" role="region" aria-label=${words.t(`curve.${name}.label`)}>
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">${words.t(`curve.${name}.axis`)}</th>
-            <th scope="col" class="figure">${words.t('curve.expected', { unit: format.unit })}</th>
-            <th scope="col" class="figure">${words.t('curve.low_high', { unit: format.unit })}</th>
-          </tr>
-        </thead>
-        <tbody>
-          ${points.map(
-            ({ value, device }) =>
-              html`<tr class=${value === now ? 'is-peak' : ''}>
-                <th scope="row">${words.t('number', { value })}</th>
-                <td class="figure">${format.column(device.expected)}</td>
-                <td class="figure">${format.column(device.low)} – ${format.column(device.high)}</td>
-              </tr>`,
-          )}
-        </tbody>
-      </table>
-    </div>
-  </details>`;
+  return html`<table>
+    <thead>
+      <tr>
+        <th scope="col">${words.t(`curve.${name}.axis`)}</th>
+        <th scope="col" class="figure">${words.t('curve.expected', { unit: format.unit })}</th>
+        <th scope="col" class="figure">${words.t('curve.low_high', { unit: format.unit })}</th>
+      </tr>
+    </thead>
+    <tbody>
+      ${points.map(
+        ({ value, device }) =>
+          html`<tr class=${value === now ? 'is-peak' : ''}>
+            <th scope="row">${words.t('number', { value })}</th>
+            <td class="figure">${format.column(device.expected)}</td>
+            <td class="figure">${format.column(device.low)} – ${format.column(device.high)}</td>
+          </tr>`,
+      )}
+    </tbody>
+  </table>`;
 }
 
 function figure(context: Context, name: Name, curve: Curve, limit: number): TemplateResult {
@@ -178,7 +174,8 @@ function figure(context: Context, name: Name, curve: Curve, limit: number): Temp
       <p id="curve-${name}-text">${sentence(context, name, curve, limit)}</p>
     </figcaption>
     <div class="measured" data-measure="curve">${chart(context, name, curve, limit)}</div>
-    ${reading(`curve-${name}`, point ? pointText(context, name, point) : '')} ${table(context, name, curve)}
+    ${reading(`curve-${name}`, point ? pointText(context, name, point) : '')}
+    ${behind(context, `curve-${name}`, words.t('curve.table'), words.t(`curve.${name}.label`), () => table(context, name, curve))}
   </figure>`;
 }
 

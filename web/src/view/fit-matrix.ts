@@ -3,7 +3,6 @@ import { html, nothing, type TemplateResult } from 'lit-html';
 
 import type { FitMatrix, SystemGroup } from '../wire';
 import type { Context } from './context';
-import { verdictIcon } from './verdict';
 import { gpuName, valueName } from './words';
 
 const groups: readonly SystemGroup[] = ['workstation', 'pcie_server', 'hgx', 'rack'];
@@ -14,8 +13,9 @@ function cellShape(context: Context, cell: Row['cells'][number]): TemplateResult
   const { words } = context;
   if (!cell) return html`<td class="none">${words.t('matrix.none')}</td>`;
   return html`<td class="verdict-${cell.verdict}">
-    ${verdictIcon(cell.verdict)}<span>${words.t('matrix.count', { count: cell.count })}</span
-    ><span class="visually-hidden">${words.t(`verdict.${cell.verdict}`)}</span>
+    ${words.t('matrix.count', { count: cell.count })}<span class="visually-hidden"
+      >${words.t(`verdict.${cell.verdict}`)}</span
+    >
   </td>`;
 }
 

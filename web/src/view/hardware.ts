@@ -1,8 +1,9 @@
 // On what it fits, from the smallest.
 import { html, nothing, type TemplateResult } from 'lit-html';
 
-import type { HardwareSuggestion, SystemGroup, SystemOffer } from '../wire';
+import type { HardwareSuggestion, SystemGroup } from '../wire';
 import type { Context } from './context';
+import { disclosure } from './disclosure';
 import { checkbox } from './field';
 import { ladder } from './ladder';
 import { offer, systemName } from './offer';
@@ -53,16 +54,17 @@ function filters(context: Context): TemplateResult {
 }
 const unfolded = new Set<SystemGroup>();
 
-function offers(context: Context, systems: SystemOffer[]): TemplateResult | typeof nothing {
+function offers(context: Context, { gpu, count, systems }: HardwareSuggestion): TemplateResult | typeof nothing {
   const { words } = context;
   if (systems.length === 0) return nothing;
-  const names = systems.map((system) => systemName(context, system));
-  return html`<details class="systems">
-    <summary>${words.t('system.count', { count: names.length })}</summary>
-    <ul>
-      ${names.map((name) => html`<li>${name}</li>`)}
-    </ul>
-  </details>`;
+  return disclosure(
+    context,
+    { key: `systems ${gpu} ${count}`, kind: 'systems', summary: words.t('system.count', { count: systems.length }) },
+    () =>
+      html`<ul>
+        ${systems.map((system) => html`<li>${systemName(context, system)}</li>`)}
+      </ul>`,
+  );
 }
 
 function statusTag({ words }: Context, { status }: HardwareSuggestion): TemplateResult | typeof nothing {
@@ -80,7 +82,7 @@ function suggested(context: Context, suggestion: HardwareSuggestion): TemplateRe
         <strong>${words.t(`verdict.${suggestion.verdict}`)}</strong>
         ${words.t(suggestion.count > 1 ? 'suggestion.need_each' : 'suggestion.need', figures)}
       </p>
-      ${statusTag(context, suggestion)} ${offers(context, suggestion.systems)}`,
+      ${statusTag(context, suggestion)} ${offers(context, suggestion)}`,
   );
 }
 
@@ -122,18 +124,20 @@ function leftOut(context: Context): TemplateResult | typeof nothing {
   const reasons = [...new Set(entries.map((entry) => entry.reason))];
   const names = (reason: string) =>
     entries.filter((entry) => entry.reason === reason).map((entry) => gpuName(context, entry.gpu));
-  return html`<details class="left-out">
-    <summary>${words.t('hardware.left_out')}</summary>
-    <dl>
-      ${reasons.map(
-        (reason) =>
-          html`<div>
-            <dt>${words.t(`reason.${reason}`)}</dt>
-            <dd>${names(reason).join(', ')}</dd>
-          </div>`,
-      )}
-    </dl>
-  </details>`;
+  return disclosure(
+    context,
+    { key: 'left-out', kind: 'left-out', summary: words.t('hardware.left_out') },
+    () =>
+      html`<dl>
+        ${reasons.map(
+          (reason) =>
+            html`<div>
+              <dt>${words.t(`reason.${reason}`)}</dt>
+              <dd>${names(reason).join(', ')}</dd>
+            </div>`,
+        )}
+      </dl>`,
+  );
 }
 
 export function hardwareSuggestions(context: Context): TemplateResult {

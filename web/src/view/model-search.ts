@@ -31,7 +31,7 @@ const search = { open: false, query: null as string | null, active: 0 };
 function close(context: Context): void {
   search.open = false;
   search.query = null;
-  context.actions.redrawSteps();
+  context.actions.redrawForm();
 }
 
 function open(context: Context, query: string | null): void {
@@ -45,7 +45,7 @@ function open(context: Context, query: string | null): void {
           list.findIndex((model) => model.id === context.state.model),
         )
       : 0;
-  context.actions.redrawSteps();
+  context.actions.redrawForm();
   revealActive();
 }
 
@@ -57,7 +57,7 @@ function choose(context: Context, id: string): void {
 
 function move(context: Context, by: number, list: CatalogueModel[]): void {
   search.active = Math.min(list.length - 1, Math.max(0, search.active + by));
-  context.actions.redrawSteps();
+  context.actions.redrawForm();
   revealActive();
 }
 

@@ -4,6 +4,7 @@ import { html, nothing, svg, type TemplateResult } from 'lit-html';
 
 import type { PlacedGpu, Placement, PlanRequest } from '../wire';
 import type { Context } from './context';
+import { behind } from './disclosure';
 import { focused, onArrows, reading } from './reading';
 
 const groups = ['dp', 'tp', 'pp', 'cp', 'ep'] as const;
@@ -128,32 +129,27 @@ function drawing(context: Context, placement: Placement): TemplateResult {
 
 function table({ words, report }: Context, { kinds }: Placement): TemplateResult {
   const shown = groupsOf(report.request!);
-  return html`<details class="as-table">
-    <summary>${words.t('placement.table')}</summary>
-    <div class="scroll" tabindex="0" role="region" aria-label=${words.t('placement.label')}>
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">GPU</th>
-            <th scope="col" class="figure">${words.t('placement.alike')}</th>
-            ${shown.map((group) => html`<th scope="col" class="figure">${words.t(`placement.${group}`)}</th>`)}
-          </tr>
-        </thead>
-        <tbody>
-          ${kinds.flatMap(({ nodes, gpus }) =>
-            gpus.map(
-              (gpu) =>
-                html`<tr>
-                  <th scope="row">${gpu.rank}</th>
-                  <td class="figure">${nodes}</td>
-                  ${shown.map((group) => html`<td class="figure">${gpu[group] + 1}</td>`)}
-                </tr>`,
-            ),
-          )}
-        </tbody>
-      </table>
-    </div>
-  </details>`;
+  return html`<table>
+    <thead>
+      <tr>
+        <th scope="col">GPU</th>
+        <th scope="col" class="figure">${words.t('placement.alike')}</th>
+        ${shown.map((group) => html`<th scope="col" class="figure">${words.t(`placement.${group}`)}</th>`)}
+      </tr>
+    </thead>
+    <tbody>
+      ${kinds.flatMap(({ nodes, gpus }) =>
+        gpus.map(
+          (gpu) =>
+            html`<tr>
+              <th scope="row">${gpu.rank}</th>
+              <td class="figure">${nodes}</td>
+              ${shown.map((group) => html`<td class="figure">${gpu[group] + 1}</td>`)}
+            </tr>`,
+        ),
+      )}
+    </tbody>
+  </table>`;
 }
 
 export function placementSection(context: Context): TemplateResult | typeof nothing {
@@ -176,6 +172,7 @@ export function placementSection(context: Context): TemplateResult | typeof noth
           </div>`,
       )}
     </dl>
-    ${drawing(context, placement)} ${table(context, placement)}
+    ${drawing(context, placement)}
+    ${behind(context, 'placement', words.t('placement.table'), words.t('placement.label'), () => table(context, placement))}
   </section>`;
 }

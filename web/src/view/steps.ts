@@ -30,6 +30,7 @@ import {
   textControl,
   type FieldShape,
 } from './field';
+import { disclosure } from './disclosure';
 import { modelSearch, modelSize } from './model-search';
 import { parameterCount, valueName } from './words';
 
@@ -219,7 +220,7 @@ function modelFacts(context: Context): TemplateResult | typeof nothing {
   return html`<p class="facts">${facts.join(' · ')}</p>`;
 }
 
-function modelStep(context: Context): TemplateResult {
+export function modelStep(context: Context): TemplateResult {
   const { words, state, actions } = context;
   const ways: ModelBy[] = ['catalogue', 'config', 'size'];
   const entries = ways.map((value) => ({ value, title: words.t(`model.by_${value}`) }));
@@ -228,14 +229,12 @@ function modelStep(context: Context): TemplateResult {
     config: () => configField(context),
     size: () => sizeField(context),
   };
-  return html`<section class="step" aria-labelledby="step-model">
-    <h2 id="step-model"><span class="step-number" aria-hidden="true">1</span>${words.t('step.model')}</h2>
+  return html`<h2 id="step-model"><span class="step-number" aria-hidden="true">1</span>${words.t('step.model')}</h2>
     <fieldset>
       <legend class="visually-hidden">${words.t('model.by')}</legend>
       ${radios('model-by', entries, state.modelBy, (value) => actions.change({ modelBy: value as ModelBy }))}
     </fieldset>
-    ${fields[state.modelBy]()} ${modelFacts(context)}
-  </section>`;
+    ${fields[state.modelBy]()} ${modelFacts(context)}`;
 }
 
 // ---------------------------------------------------------------- step 2: training
@@ -259,10 +258,16 @@ function methodField(context: Context): TemplateResult {
   return html`<fieldset class="field methods">
     <legend>${words.t('field.method')}</legend>
     ${cards(values.filter((value) => commonMethods.includes(value)))}
-    <details class="other-methods" ?open=${others.includes(chosen) || nothing}>
-      <summary>${words.t('method.others', { count: others.length })}</summary>
-      ${cards(others)}
-    </details>
+    ${disclosure(
+      context,
+      {
+        key: 'methods',
+        kind: 'other-methods',
+        summary: words.t('method.others', { count: others.length }),
+        forced: others.includes(chosen),
+      },
+      () => cards(others),
+    )}
     ${problemLine(context, pointer)}
   </fieldset>`;
 }
@@ -364,19 +369,23 @@ function hasProblemIn(context: Context, groups: readonly (readonly [string, read
   return groups.some(([, pointers]) => pointers.some((pointer) => problemsAt(context, pointer).length > 0));
 }
 
-function trainingStep(context: Context): TemplateResult {
+export function trainingStep(context: Context): TemplateResult {
   const { words } = context;
-  const groups: readonly (readonly [string, readonly string[]])[] = [...detailGroups, ['other', otherOptions(context)]];
-  return html`<section class="step" aria-labelledby="step-training">
-    <h2 id="step-training"><span class="step-number" aria-hidden="true">2</span>${words.t('step.training')}</h2>
+  return html`<h2 id="step-training">
+      <span class="step-number" aria-hidden="true">2</span>${words.t('step.training')}
+    </h2>
     ${methodField(context)}
     <div class="grid">${inSight.map((pointer) => optionField(context, pointer))}</div>
-    ${inSightWide.map((pointer) => optionField(context, pointer))}
-    <details class="more" ?open=${hasProblemIn(context, groups) || nothing}>
-      <summary>${words.t('details')}</summary>
-      ${groups.map(([name, pointers]) => detailGroup(context, name, pointers))}
-    </details>
-  </section>`;
+    ${inSightWide.map((pointer) => optionField(context, pointer))}`;
+}
+
+export function detailsField(context: Context): TemplateResult {
+  const groups: readonly (readonly [string, readonly string[]])[] = [...detailGroups, ['other', otherOptions(context)]];
+  return disclosure(
+    context,
+    { key: 'details', kind: 'more', summary: context.words.t('details'), forced: hasProblemIn(context, groups) },
+    () => groups.map(([name, pointers]) => detailGroup(context, name, pointers)),
+  );
 }
 
 // ---------------------------------------------------------------- step 3: hardware
@@ -468,27 +477,16 @@ function layoutFields(context: Context): TemplateResult {
 const searchText = ({ words }: Context): TemplateResult =>
   html`<p class="facts">${words.t('hardware.search_text')} <a href="#hardware">${words.t('hardware.to_list')}</a></p>`;
 
-function hardwareStep(context: Context): TemplateResult {
+export function hardwareStep(context: Context): TemplateResult {
   const { words, state, actions } = context;
   const ways = ['gpu', 'search'] as const;
   const entries = ways.map((value) => ({ value, title: words.t(`hardware.by_${value}`) }));
-  return html`<section class="step" aria-labelledby="step-hardware">
-    <h2 id="step-hardware"><span class="step-number" aria-hidden="true">3</span>${words.t('step.hardware')}</h2>
+  return html`<h2 id="step-hardware">
+      <span class="step-number" aria-hidden="true">3</span>${words.t('step.hardware')}
+    </h2>
     <fieldset>
       <legend class="visually-hidden">${words.t('hardware.by')}</legend>
       ${radios('hardware-by', entries, state.hardwareBy, (value) => actions.change({ hardwareBy: value as HardwareBy }))}
     </fieldset>
-    ${state.hardwareBy === 'gpu' ? gpuFields(context) : searchText(context)}
-  </section>`;
+    ${state.hardwareBy === 'gpu' ? gpuFields(context) : searchText(context)}`;
 }
-
-export const steps = (context: Context): TemplateResult => html`
-  <form
-    class="steps"
-    novalidate
-    aria-label=${context.words.t('steps')}
-    @submit=${(event: Event) => event.preventDefault()}
-  >
-    ${modelStep(context)}${trainingStep(context)}${hardwareStep(context)}
-  </form>
-`;

@@ -1,10 +1,11 @@
 // One training step from left to right: what is live during each event, stacked by component, with the peak marked.
 import { scaleLinear, type ScaleLinear } from 'd3-scale';
-import { area, line } from 'd3-shape';
+import { area, curveStepAfter, line } from 'd3-shape';
 import { html, nothing, svg, type TemplateResult } from 'lit-html';
 
 import type { TimelineEvent } from '../wire';
 import type { Context } from './context';
+import { behind } from './disclosure';
 import { colourClass, stackingPlace, textWidth } from './palette';
 import { focused, onArrows, reading } from './reading';
 import { eventName } from './words';
@@ -29,6 +30,16 @@ function phasesOf(events: TimelineEvent[]): { phase: string; start: number; end:
   return runs;
 }
 
+/** Of steps that follow each other at the same height the first is enough; `end` closes the last. */
+function steps(points: Point[], end: number): Point[] {
+  const turns = points.filter(([, low, high], index) => {
+    const [, lowBefore, highBefore] = points[index - 1] ?? [];
+    return low !== lowBefore || high !== highBefore;
+  });
+  const [, low, high] = points.at(-1)!;
+  return [...turns, [end, low, high]];
+}
+
 /** For each component the band it fills; each event is a step as wide as the others. */
 function bandsOf(events: TimelineEvent[]): [id: string, points: Point[]][] {
   const ids = [...new Set(events.flatMap((event) => Object.keys(event.by_component)))].sort(
@@ -36,15 +47,11 @@ function bandsOf(events: TimelineEvent[]): [id: string, points: Point[]][] {
   );
   const base = events.map(() => 0);
   return ids.map((id) => {
-    const points = events.flatMap((event, index): Point[] => {
+    const points = events.map((event, index): Point => {
       const low = base[index]!;
-      const high = (base[index] = low + (event.by_component[id] ?? 0));
-      return [
-        [index, low, high],
-        [index + 1, low, high],
-      ];
+      return [index, low, (base[index] = low + (event.by_component[id] ?? 0))];
     });
-    return [id, points];
+    return [id, steps(points, events.length)];
   });
 }
 
@@ -67,20 +74,23 @@ function axisShape({ format }: Context, inUnit: Scale, y: Scale, width: number) 
 }
 
 function outlineOf(events: TimelineEvent[], x: Scale, y: Scale): string | null {
-  const steps = events.flatMap(({ live_bytes: live }, index): [number, number][] => [
-    [index, live],
-    [index + 1, live],
-  ]);
-  return line<[number, number]>()
+  const points = events.map(({ live_bytes: live }, index): Point => [index, 0, live]);
+  return line<Point>()
+    .curve(curveStepAfter)
     .x(([place]) => x(place))
-    .y(([, bytes]) => y(bytes))(steps);
+    .y(([, , live]) => y(live))(steps(points, events.length));
 }
 
-/** An invisible column over an event: its name and bytes on hover. */
-function probeShape(context: Context, entry: TimelineEvent, start: number, end: number) {
-  const text = eventText(context, entry);
-  return svg`<rect class="probe" x=${start} y=${margin.top} width=${end - start} height=${plotHeight}>
-    <title>${text}</title></rect>`;
+/** An invisible sheet over the events: the name and the bytes of the one that is pointed at. */
+function probe(context: Context, events: TimelineEvent[], x: Scale) {
+  const tell = (event: PointerEvent) => {
+    const sheet = event.currentTarget as Element;
+    const { left, width } = sheet.getBoundingClientRect();
+    const at = events[Math.floor(((event.clientX - left) / width) * events.length)];
+    if (at) sheet.querySelector('title')!.textContent = eventText(context, at);
+  };
+  return svg`<rect class="probe" x=${x(0)} y=${margin.top} width=${x(events.length) - x(0)} height=${plotHeight}
+    @pointermove=${tell}><title></title></rect>`;
 }
 
 function phaseShape({ words }: Context, phase: string, start: number, end: number) {
@@ -103,9 +113,14 @@ function chart(context: Context, events: TimelineEvent[]): TemplateResult {
   const width = context.width('timeline');
   const most = Math.max(...events.map((event) => event.live_bytes), report.memory!.per_gpu.allocated.expected);
   const inUnit = scaleLinear([0, format.inUnit(most) * 1.04], [0, 1]).nice(4);
-  const x = scaleLinear([0, events.length], [margin.left, width - margin.right]);
-  const y = scaleLinear([0, format.fromUnit(inUnit.domain()[1]!)], [bottom, margin.top]);
+  const x = scaleLinear()
+    .domain([0, events.length])
+    .rangeRound([margin.left, width - margin.right]);
+  const y = scaleLinear()
+    .domain([0, format.fromUnit(inUnit.domain()[1]!)])
+    .rangeRound([bottom, margin.top]);
   const band = area<Point>()
+    .curve(curveStepAfter)
     .x(([place]) => x(place))
     .y0(([, low]) => y(low))
     .y1(([, , high]) => y(high));
@@ -126,7 +141,7 @@ function chart(context: Context, events: TimelineEvent[]): TemplateResult {
     ${bandsOf(events).map(([id, points]) => svg`<path class="band ${colourClass(id)}" d=${band(points)} />`)}
     <path class="outline" d=${outlineOf(events, x, y)} />
     ${phasesOf(events).map(({ phase, start, end }) => phaseShape(context, phase, x(start), x(end)))}
-    ${events.map((event, index) => probeShape(context, event, x(index), x(index + 1)))}
+    ${probe(context, events, x)}
     ${at === null ? nothing : svg`<rect class="reading-mark" x=${x(at)} y=${margin.top} width=${x(at + 1) - x(at)} height=${plotHeight} />`}
     ${peak < 0 ? nothing : peakShape(context, top, middle(peak), y(top), width)}
   </svg>`;
@@ -144,28 +159,23 @@ function eventText(context: Context, { event, block, live_bytes: live, by_compon
 
 function eventTable(context: Context, events: TimelineEvent[]): TemplateResult {
   const { words, format } = context;
-  return html`<details class="as-table">
-    <summary>${words.t('timeline.table')}</summary>
-    <div class="scroll" tabindex="0" role="region" aria-label=${words.t('timeline.table_label')}>
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">${words.t('timeline.event')}</th>
-            <th scope="col" class="figure">${words.t('timeline.live', { unit: format.unit })}</th>
-          </tr>
-        </thead>
-        <tbody>
-          ${events.map(
-            (event) =>
-              html`<tr class=${isPeak(context)(event) ? 'is-peak' : ''}>
-                <th scope="row">${eventName(context, event.event, event.block)}</th>
-                <td class="figure">${format.column(event.live_bytes)}</td>
-              </tr>`,
-          )}
-        </tbody>
-      </table>
-    </div>
-  </details>`;
+  return html`<table>
+    <thead>
+      <tr>
+        <th scope="col">${words.t('timeline.event')}</th>
+        <th scope="col" class="figure">${words.t('timeline.live', { unit: format.unit })}</th>
+      </tr>
+    </thead>
+    <tbody>
+      ${events.map(
+        (event) =>
+          html`<tr class=${isPeak(context)(event) ? 'is-peak' : ''}>
+            <th scope="row">${eventName(context, event.event, event.block)}</th>
+            <td class="figure">${format.column(event.live_bytes)}</td>
+          </tr>`,
+      )}
+    </tbody>
+  </table>`;
 }
 
 export function timeline(context: Context): TemplateResult | typeof nothing {
@@ -182,6 +192,6 @@ export function timeline(context: Context): TemplateResult | typeof nothing {
     </p>
     <div class="measured" data-measure="timeline">${chart(context, events)}</div>
     ${reading('timeline', at === null || !events[at] ? '' : eventText(context, events[at]))}
-    ${eventTable(context, events)}
+    ${behind(context, 'timeline', words.t('timeline.table'), words.t('timeline.table_label'), () => eventTable(context, events))}
   </section>`;
 }

@@ -1,24 +1,24 @@
 // Does it fit: in words, with what is left over.
-import { html, nothing, svg, type TemplateResult } from 'lit-html';
+import { html, nothing, type TemplateResult } from 'lit-html';
 
 import { keyOf } from '../form';
 import type { Report, Verdict } from '../wire';
 import type { Context } from './context';
 import { gpuName, modelName, noticeText, parameterCount, valueName } from './words';
 
-const marks: Record<Verdict | 'needed', TemplateResult> = {
-  comfortable: svg`<path d="M6 12.5l4 4 8-9" />`,
-  tight: svg`<path d="M6 12.5l4 4 8-9" />`,
-  at_risk: svg`<path d="M12 6v7.5M12 17.2v.3" />`,
-  does_not_fit: svg`<path d="M7 7l10 10M17 7L7 17" />`,
-  unknown: svg`<path d="M9 9.2a3 3 0 1 1 4.4 2.7c-.9.5-1.4 1-1.4 2M12 17.2v.3" />`,
-  needed: svg`<path d="M6 8.5h12v7H6zM9 15.5v2.5M12 15.5v2.5M15 15.5v2.5" />`,
+const marks: Record<Verdict | 'needed', string> = {
+  comfortable: 'M6 12.5l4 4 8-9',
+  tight: 'M6 12.5l4 4 8-9',
+  at_risk: 'M12 6v7.5M12 17.2v.3',
+  does_not_fit: 'M7 7l10 10M17 7L7 17',
+  unknown: 'M9 9.2a3 3 0 1 1 4.4 2.7c-.9.5-1.4 1-1.4 2M12 17.2v.3',
+  needed: 'M6 8.5h12v7H6zM9 15.5v2.5M12 15.5v2.5M15 15.5v2.5',
 };
 
 export const verdictIcon = (verdict: Verdict | 'needed') =>
   html`<svg class="verdict-icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false">
     <circle cx="12" cy="12" r="11" />
-    ${marks[verdict]}
+    <path d=${marks[verdict]} />
   </svg>`;
 
 export const verdictOf = (report: Report): Verdict | 'needed' => report.fit?.verdict ?? 'needed';
@@ -111,10 +111,11 @@ const places: readonly [section: string, key: string][] = [
   ['diagnose', 'diagnose.title'],
 ];
 
+/** Changes may turn out to be none; until then their place is kept. */
 const onward = ({ report, vendor }: Context) =>
   places.filter(
     ([section]) =>
-      !vendor.hidden.includes(section) && (section !== 'changes' || (report.suggestions?.changes ?? []).length > 0),
+      !vendor.hidden.includes(section) && (section !== 'changes' || report.suggestions?.changes.length !== 0),
   );
 
 export function verdictCard(context: Context): TemplateResult {
