@@ -243,3 +243,17 @@ TEST_CASE("beside gradients of earlier passes the head's gradient of a tied tabl
   const Step apart = step_of(kLlama, t);
   CHECK(held(apart, Component::gradients, EventKind::backward_block, 12) == 2 * apart.run().inventory.total.value);
 }
+
+TEST_CASE("under ZeRO-2 the head's gradient of a tied table waits beside the shards") {
+  PlanRequest request;
+  request.training.framework = FrameworkId::deepspeed;
+  request.training.method = Method::full;
+  const TrainingChoice t = resolve_defaults(request).training;
+  LayoutChoice two;
+  two.dp = 2;
+  two.zero = 2;
+  const Step step(prepare(model_of(kSmallLlama), t, two, Bytes(0)));
+  CHECK(held(step, Component::gradients, EventKind::backward_block, 12) -
+            held(step, Component::gradients, EventKind::optimizer_step) ==
+        2 * kSmallTable);
+}
