@@ -180,9 +180,9 @@ bool trains_tied_table(const Run& run) {
          run.training.objective != Objective::reward;
 }
 
-// The gradient of a tied table waits for that of the embedding; one that is added up over chunks, for the last of them.
+// The gradient of a tied table waits for that of the embedding.
 GradientPolicy head_policy(const Run& run) {
-  if (trains_tied_table(run) || run.framework.loss == LossKind::in_type_chunked) return {};
+  if (trains_tied_table(run)) return {};
   return gradient_policy(run, life_of_gradients(run), false);
 }
 
@@ -702,24 +702,29 @@ void Step::describe_list_of_gradients(const Contributions& list, Bytes total, Si
   }
 }
 
-// Of updates in backward, the one gradient that outlives its graph: a tied table's, from the head to the embedding.
+// The gradient of a tied table, which autograd keeps from the head to the embedding, where it is not one of those that
+// are done: it is to be used up, to be added to that of earlier passes, or to leave.
 template <class Sink>
 void Step::describe_waiting_gradient(Event event, Sink& sink) const {
-  if (!trains_tied_table(run_) || !uses_up_gradients(run_.training, run_.sharding)) return;
+  if (!trains_tied_table(run_) || !run_.stage.first || !run_.stage.last) return;
   if (!is_backward(event.kind) || event.kind == EventKind::backward_head) return;
-  sink.term(kGradients, bytes_per_element(run_.types.weights), 1, 1, Factor{"V", run_.model->vocab_size},
+  sink.term(kGradients, bytes_per_element(working_type(run_)), 1, 1, Factor{"V", run_.model->vocab_size},
             Factor{"h", run_.model->hidden_size});
 }
 
 template <class Sink>
 void Step::describe_gradients(Event event, Sink& sink) const {
-  if (updates_in_backward(run_.training.optimizer)) return describe_waiting_gradient(event, sink);
   const Sharding& s = run_.sharding;
+  if (updates_in_backward(run_.training.optimizer)) {
+    if (uses_up_gradients(run_.training, s)) describe_waiting_gradient(event, sink);
+    return;
+  }
   if (s.engine == Engine::megatron) return;  // in a buffer that stands (states/megatron.cpp)
   const bool zero_2_or_3 = s.engine == Engine::deepspeed && s.stage >= 2;
   const bool before_first_pass = event.kind == EventKind::reference_forward && !reference_runs_last();
   const bool beside = event.kind == EventKind::value_forward || event.kind == EventKind::value_backward;
   const bool from_last_pass = run_.accumulation_steps > 1 && !before_first_pass && (in_pass(event.kind) || beside);
+  if (from_last_pass || zero_2_or_3) describe_waiting_gradient(event, sink);
   if (event.kind == EventKind::optimizer_step) {
     describe_list_of_gradients(gradients_, gradients_bytes_, sink);
   } else if (event.kind == EventKind::gradient_reduction) {

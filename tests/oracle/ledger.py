@@ -71,9 +71,11 @@ class Ledger(TorchDispatchMode):
             # the workspace lives beside the outputs, for the duration of the operation
             self.events += [(+1, s), (-1, s)]
         # The engine adds gradients that meet in one node. For plain tensors it adds in place when it holds the only reference;
-        # for tensor subclasses, fake ones too, it never does. Undo that: the sum takes over the first addend's storage. The
-        # formulas of the nodes at hand add nothing themselves; a recomputed forward does, with gradients on.
-        if func is aten.add.Tensor and self.phase == 'backward' and not torch.is_grad_enabled() and len(born) == 1:
+        # for tensor subclasses, fake ones too, it never does. Undo that: the sum takes over the first addend's storage. It never
+        # does for a view either, whose base refers to the storage too (input_buffer.cpp, can_accumulate_inplace). The formulas
+        # of the nodes at hand add nothing themselves; a recomputed forward does, with gradients on.
+        sums = func is aten.add.Tensor and self.phase == 'backward' and not torch.is_grad_enabled() and len(born) == 1
+        if sums and not args[0]._is_view():
             old = self.alive.get(args[0].untyped_storage()._cdata)
             if old: self.pending = (old, born[0], len(self.events))
         return out

@@ -208,3 +208,52 @@ TEST_CASE("beside the logits the allocator holds what the blocks' forward left i
   const Step kept = step_of(kLlama, t);
   CHECK(kept.highest().held == kept.highest().bytes);
 }
+
+// ---- one table for embedding and head
+
+namespace {
+
+constexpr std::string_view kSmallLlama = "meta-llama/Llama-3.2-1B";
+constexpr std::int64_t kSmallTable = 128256LL * 2048;
+
+}  // namespace
+
+TEST_CASE("the two gradients of a tied table make a third, but where one is no view of a product") {
+  TrainingChoice t = training(Method::full, Precision::bf16);
+  t.recompute = Recompute::none;
+  const auto gradients = [](const Step& step) {
+    return held(step, Component::gradients, EventKind::backward_embedding);
+  };
+  const Step plain = step_of(kSmallLlama, t);
+  const std::int64_t all = plain.run().inventory.total.value;
+  CHECK(gradients(plain) == 2 * (all + 2 * kSmallTable));
+  // Under autocast the head's gradient is cast to FP32: the embedding's is added to that.
+  TrainingChoice mixed = training(Method::full);
+  mixed.recompute = Recompute::none;
+  CHECK(gradients(step_of(kSmallLlama, mixed)) == 4 * (all + kSmallTable));
+}
+
+TEST_CASE("beside gradients of earlier passes the head's gradient of a tied table waits for the embedding's") {
+  TrainingChoice t = training(Method::full, Precision::bf16);
+  t.global_batch = 2;
+  const Step tied = step_of(kSmallLlama, t);
+  const std::int64_t all = tied.run().inventory.total.value;
+  CHECK(held(tied, Component::gradients, EventKind::backward_block, 12) == 2 * (all + kSmallTable));
+  CHECK(held(tied, Component::gradients, EventKind::backward_embedding) == 2 * (all + 3 * kSmallTable));
+  const Step apart = step_of(kLlama, t);
+  CHECK(held(apart, Component::gradients, EventKind::backward_block, 12) == 2 * apart.run().inventory.total.value);
+}
+
+TEST_CASE("under ZeRO-2 the head's gradient of a tied table waits beside the shards") {
+  PlanRequest request;
+  request.training.framework = FrameworkId::deepspeed;
+  request.training.method = Method::full;
+  const TrainingChoice t = resolve_defaults(request).training;
+  LayoutChoice two;
+  two.dp = 2;
+  two.zero = 2;
+  const Step step(prepare(model_of(kSmallLlama), t, two, Bytes(0)));
+  CHECK(held(step, Component::gradients, EventKind::backward_block, 12) -
+            held(step, Component::gradients, EventKind::optimizer_step) ==
+        2 * kSmallTable);
+}

@@ -58,10 +58,42 @@ TEST_CASE("torchtune compiled: the chunked loss keeps logits in 16 bits; a chunk
   CHECK(logits == Bytes(2 * kTokens * kV + 2 * kTokens / 8 * kV));
 }
 
+namespace {
+
+// What lies in gradients of the head's weight while its backward is highest, in copies of the table.
+std::int64_t tables_in_gradients(const TrainingChoice& t) {
+  const std::int64_t bytes = of(step_of(t), {EventKind::backward_head}, Component::gradients).value;
+  return bytes / (2 * kV * kH);
+}
+
+}  // namespace
+
 TEST_CASE("torchtune: the chunks' gradients of the head's weight are added to one") {
-  const Step step = step_of(training(Method::full, Recompute::full, true));
-  CHECK(of(step, {EventKind::backward_block, 27}, Component::gradients) >= Bytes(2 * kV * kH));
-  CHECK(of(step, {EventKind::backward_block, 27}, Component::gradients) < Bytes(2 * 2 * kV * kH));
+  TrainingChoice t = training(Method::full, Recompute::full, true);
+  CHECK(of(step_of(t), {EventKind::backward_block, 27}, Component::gradients) >= Bytes(2 * kV * kH));
+  CHECK(of(step_of(t), {EventKind::backward_block, 27}, Component::gradients) < Bytes(2 * 2 * kV * kH));
+  // The first two and their sum; six of eight chunks of logits wait as gradients then.
+  CHECK(tables_in_gradients(t) == 3);
+  const std::int64_t chunk = 2 * kTokens / 8;
+  const std::int64_t gradients = of(step_of(t), {EventKind::backward_head}, Component::activation_gradients).value;
+  CHECK(gradients >= 6 * chunk * kV);
+  CHECK(gradients < 7 * chunk * kV);
+}
+
+TEST_CASE("torchtune: in later micro-batches the chunks' sum comes beside the gradient that is there") {
+  TrainingChoice t = training(Method::full, Recompute::full, true);
+  t.global_batch = 4;
+  const Step step = step_of(t);
+  const std::int64_t all = step.run().inventory.total.value;
+  const std::int64_t table = 2 * kV * kH;
+  CHECK(of(step, {EventKind::backward_head}, Component::gradients) == Bytes(2 * all + 3 * table));
+  // The table is embedding and head at once: its gradient waits for the embedding's.
+  for (const std::int32_t layer : {27, 0}) {
+    const std::int64_t gradients = of(step, {EventKind::backward_block, layer}, Component::gradients).value;
+    CHECK(gradients == 2 * all + table);
+  }
+  // The sum of the chunks is a tensor of its own, to which the embedding's is added in place.
+  CHECK(of(step, {EventKind::backward_embedding}, Component::gradients) == Bytes(2 * all + 2 * table));
 }
 
 TEST_CASE("torchtune: offloaded checkpoints wait in a stash of five, and come back two at a time") {

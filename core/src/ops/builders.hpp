@@ -60,6 +60,11 @@ struct Linear {
 [[nodiscard]] Polynomial matrix_flops(Graph& g, const Linear& w);
 void add_parameter_gradient(const Graph& g, const BlockContext& c, const Size& parameter, OpTraits& traits);
 
+// A trained weight whose gradients autograd adds up before they are the parameter's, or are `added` to what is there.
+// The gradient that a linear layer makes is a view, turned over, which autograd does not add to: its sum with the next
+// one is a new tensor beside both (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace).
+[[nodiscard]] TensorId trained_weight(Graph& g, const Size& size, bool added, const Workspace& sum = {});
+
 // The gate's activation times up: one kernel where the framework has one for it.
 [[nodiscard]] bool has_gated_kernel(const BlockContext& c, Activation kind);
 [[nodiscard]] TensorId gated_kernel(Graph& g, TensorId gate, TensorId up, Component component);

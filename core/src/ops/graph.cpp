@@ -560,6 +560,15 @@ void collect_forward(const Graph& graph, bool with_grad, std::size_t last, LiveS
   add_workspace(set, graph.ops()[last].forward);
 }
 
+// A gradient of a weight is no gradient of an activation, wherever it is added up.
+void collect_gradients(const Graph& graph, const BackwardWalk& walk, LiveSet& set) {
+  walk.gradients([&](std::size_t t) {
+    const Tensor& tensor = graph.tensors()[t];
+    const bool of_weight = tensor.component == Component::gradients;
+    set.add(of_weight ? Component::gradients : Component::activation_gradients, tensor.size);
+  });
+}
+
 void collect_backward(const Graph& graph, std::size_t last, bool settled, LiveSet& set) {
   BackwardWalk walk(graph);
   for (std::size_t i = graph.ops().size(); i-- > last;) {
@@ -569,7 +578,7 @@ void collect_backward(const Graph& graph, std::size_t last, bool settled, LiveSe
   for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
     if (walk.saved(t)) set.add(graph.tensors()[t].component, graph.tensors()[t].size);
   }
-  walk.gradients([&](std::size_t t) { set.add(Component::activation_gradients, graph.tensors()[t].size); });
+  collect_gradients(graph, walk, set);
   if (!settled) add_workspace(set, graph.ops()[last].backward);
 }
 
@@ -579,7 +588,7 @@ void collect_entering(const Graph& graph, std::size_t asks, LiveSet& set) {
     walk.run(i);
     walk.settle(i);
   }
-  walk.gradients([&](std::size_t t) { set.add(Component::activation_gradients, graph.tensors()[t].size); });
+  collect_gradients(graph, walk, set);
 }
 
 }  // namespace

@@ -102,19 +102,25 @@ TensorId kernel_loss(Graph& g, const BlockContext& c, TensorId hidden) {
 }
 
 // torchtune/modules/loss/ce_chunked_output_loss.py: all chunks are projected, then each is upcast in turn. The last
-// chunk comes first in backward: its gradient of the weight is the one to which the others are added.
+// chunk comes first in backward, and the sum of its gradient of the weight with the second one is a new tensor (see
+// trained_weight); from then on autograd adds in place.
 TensorId chunked_loss(Graph& g, const BlockContext& c, TensorId hidden) {
   constexpr std::size_t kMaxChunks = 16;
   const auto chunks = static_cast<std::size_t>(c.framework.loss_chunks) < kMaxChunks
                           ? static_cast<std::size_t>(c.framework.loss_chunks)
                           : kMaxChunks;
+  const Linear head = head_weight(c, Symbol::sc);
   const Size part = token_size({Symbol::h}, g.at(hidden).size.type, Symbol::one, Symbol::sc);
+  const Size matrix{{Symbol::h, Symbol::V, Symbol::one, Symbol::one}, 1, c.tables};
+  const bool adds_up = c.trains_head && !c.framework.autocast;
+  const TensorId weight = adds_up ? trained_weight(g, matrix, c.accumulates) : kNoTensor;
   std::array<TensorId, kMaxChunks> logits{};
-  BlockContext added = c;
-  added.accumulates = true;
   for (std::size_t i = 0; i < chunks; ++i) {
-    const TensorId view = g.view(hidden, part);
-    logits[i] = linear(g, i + 1 == chunks ? c : added, view, head_weight(c, Symbol::sc));
+    const bool sums = adds_up && i + 2 == chunks;
+    const TensorId view = g.view(hidden, part, sums ? Workspace(Component::gradients, {matrix, matrix}) : Workspace());
+    logits[i] = adds_up ? g.apply({view, weight}, token_size(head.out, part.type, head.per_token, head.tokens), kLogits,
+                                  {.saves = {view}, .flops = matrix_flops(g, head)})
+                        : linear(g, c, view, head);
   }
   TensorId loss = kNoTensor;
   for (std::size_t i = 0; i < chunks; ++i) {

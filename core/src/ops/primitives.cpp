@@ -126,6 +126,14 @@ void add_parameter_gradient(const Graph& g, const BlockContext& c, const Size& p
   }
 }
 
+TensorId trained_weight(Graph& g, const Size& size, bool added, const Workspace& sum) {
+  const TensorId weight = g.external(size, Component::gradients, true);
+  OpTraits traits{.gradient_in_pieces = !added, .backward = sum};
+  if (!added) traits.parameter_gradients = g.size_in_bytes(size);
+  g.run({}, {weight}, traits);
+  return weight;
+}
+
 // The 16-bit copy of a weight: one operation, whose backward casts the copy's gradient to the weight's type. Copies of
 // trained weights stay in autocast's cache until its context ends (aten/src/ATen/autocast_mode.cpp).
 TensorId autocast_copy(Graph& g, const BlockContext& c, const Size& weight, bool trains) {
