@@ -270,6 +270,12 @@ for (const [language, text] of Object.entries(badInput)) {
     }));
 }
 
+test('a link with input that has no answer opens with that of the first example, greyed', () =>
+  onPage(`${server.url}#v=1&language=en&micro_batch=many`, async (page) => {
+    assert.equal((await answerOf(page)).stale, true);
+    assert.equal(await page.evaluate(() => document.documentElement.lang), 'en');
+  }));
+
 test('an unknown model, a broken config.json and a wrong size each have a sentence', () =>
   onPage(server.url, async (page) => {
     const box = page.getByRole('combobox', { name: 'Model' });

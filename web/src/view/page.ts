@@ -62,8 +62,11 @@ function draw(drawn: Record<string, View>, context: Context): void {
   for (const [name, view] of Object.entries(drawn)) render(view(context), placeOf(name));
 }
 
+const markStale = (context: Context): void =>
+  void document.querySelector('.answer-body')!.classList.toggle('stale', isStale(context));
+
 export function drawAnswer(context: Context): void {
-  document.querySelector('.answer-body')!.classList.toggle('stale', isStale(context));
+  markStale(context);
   draw(answerViews, context);
 }
 /** The steps, and what else stands around the answer. */
@@ -76,6 +79,7 @@ export type DrawPart = () => void;
  * was saved after use, or with another answer.
  */
 export function takeOver(context: Context, built: Context | null): DrawPart[] {
+  markStale(context);
   document.getElementById('grounds')!.replaceChildren(...shownParts(context).map(newPart));
   return Object.entries(views).map(([name, view]) => () => {
     const place = placeOf(name);
