@@ -75,17 +75,25 @@ bool supported(const TrainingChoice& training, std::string_view pointer) {
   return true;
 }
 
-// An option that some frameworks refuse names those that take it.
-OrderedJson where_taken(OrderedJson option, void (*set)(TrainingChoice&)) {
-  OrderedJson taken = OrderedJson::array();
+// An option that some frameworks do not have names the others.
+OrderedJson of_some(OrderedJson option, const std::function<bool(FrameworkId)>& has) {
+  OrderedJson names = OrderedJson::array();
   for (const std::string_view name : EnumNames<FrameworkId>::values) {
-    TrainingChoice training;
-    training.framework = *parse_enum<FrameworkId>(name);
-    set(training);
-    if (supported(training, option["pointer"].get<std::string>())) taken.push_back(name);
+    if (has(*parse_enum<FrameworkId>(name))) names.push_back(name);
   }
-  if (taken.size() < EnumNames<FrameworkId>::values.size()) option["frameworks"] = std::move(taken);
+  if (names.size() < EnumNames<FrameworkId>::values.size()) option["frameworks"] = std::move(names);
   return option;
+}
+
+// One that some refuse.
+OrderedJson where_taken(OrderedJson option, void (*set)(TrainingChoice&)) {
+  const auto pointer = option["pointer"].get<std::string>();
+  return of_some(std::move(option), [&](FrameworkId framework) {
+    TrainingChoice training;
+    training.framework = framework;
+    set(training);
+    return supported(training, pointer);
+  });
 }
 
 // The values that can be planned today are those that check_request() does not refuse.
@@ -177,11 +185,7 @@ void add_ranges(OrderedJson& out, const TrainingChoice& d) {
 
 // An option of the frameworks that have this kind of parallelism.
 OrderedJson split(OrderedJson option, bool Parallelism::*kind) {
-  option["frameworks"] = OrderedJson::array();
-  for (const std::string_view name : EnumNames<FrameworkId>::values) {
-    if (parallelism_of(*parse_enum<FrameworkId>(name)).*kind) option["frameworks"].push_back(name);
-  }
-  return option;
+  return of_some(std::move(option), [&](FrameworkId framework) { return parallelism_of(framework).*kind; });
 }
 
 void add_layout(OrderedJson& out, const LayoutChoice& d) {

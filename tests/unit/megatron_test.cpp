@@ -38,16 +38,8 @@ struct Case {
     layout.sp = ranks > 1;
     return *this;
   }
-  [[nodiscard]] Step step() const {
-    PlanRequest request;
-    request.training = training;
-    request.layout = layout;
-    return Step(prepare(support::model_of(model), resolve_defaults(request).training, layout, Bytes(0), stage));
-  }
-  [[nodiscard]] std::int64_t kept() const {
-    const Step s = step();
-    return s.kept_per_layer(s.stacks().front()).value;
-  }
+  [[nodiscard]] Step step() const { return support::step_of(model, training, layout, stage); }
+  [[nodiscard]] std::int64_t kept() const { return support::kept(step()); }
 };
 
 Case selective(std::vector<RecomputeModule> modules) {

@@ -27,17 +27,8 @@ struct Case {
     training.sequence_length = kTokens;
     layout.zero = 1;
   }
-  [[nodiscard]] Step step() const {
-    PlanRequest request;
-    request.training = training;
-    request.layout = layout;
-    return Step(prepare(support::model_of("meta-llama/Llama-2-13b-hf"), resolve_defaults(request).training, layout,
-                        Bytes(0), stage));
-  }
-  [[nodiscard]] std::int64_t kept() const {
-    const Step s = step();
-    return s.kept_per_layer(s.stacks().front()).value;
-  }
+  [[nodiscard]] Step step() const { return support::step_of("meta-llama/Llama-2-13b-hf", training, layout, stage); }
+  [[nodiscard]] std::int64_t kept() const { return support::kept(step()); }
   [[nodiscard]] std::int64_t bytes(Component component, EventKind kind) const { return held(step(), component, kind); }
 };
 

@@ -135,9 +135,10 @@ class Application {
     },
     redrawForm: () => drawForm(this.context()),
     redraw: () => {
-      drawAnswer(this.context());
-      drawForm(this.context());
-      for (const draw of grounds(this.context())) draw();
+      const context = this.context();
+      drawAnswer(context);
+      drawForm(context);
+      for (const draw of grounds(context)) draw();
     },
     share: () => void this.share(),
     saveJson: () => {
