@@ -2,6 +2,7 @@
 // parts.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -81,12 +82,6 @@ struct Run {
   bool second = false;  // runs on the batch and in the workspace of another model
 };
 
-// Whether whole blocks run again in backward: with full recompute, or with a policy that keeps some of their products.
-[[nodiscard]] inline bool checkpoints_blocks(const Run& run) {
-  const bool by_policy = run.training.recompute == Recompute::selective && run.framework.caches_products;
-  return run.training.recompute == Recompute::full || by_policy;
-}
-
 // The model must outlive the run. `stage`: of the pipeline.
 [[nodiscard]] Run prepare(const ModelArchitecture& model, const TrainingChoice& training, const LayoutChoice& layout,
                           Bytes cublas_workspace, std::int64_t stage = 0);
@@ -123,12 +118,47 @@ struct WalkedGraph {
 struct LayerStack {
   Dim first = 0;  // index of its first layer
   Dim count = 0;
-  bool trained = true;  // gradients flow through it
+  std::size_t group = 0;
+  bool last_of_group = true;  // no stack behind it has layers of its group
+  bool trained = true;        // gradients flow through it
   bool checkpointed = false;
   WalkedGraph block;
-  Params parameters;  // of one layer
-  std::size_t group = 0;
-  Dim waiting = 0;  // layers times micro-batches that wait for their backward elsewhere in the stage
+  Params parameters{};  // of one layer
+  Dim waiting = 0;      // layers times micro-batches that wait for their backward elsewhere in the stage
+  [[nodiscard]] Dim end() const { return first + count; }
+  [[nodiscard]] bool holds(Dim layer) const { return layer >= first && layer < end(); }
+  // Its layers in front of this one.
+  [[nodiscard]] Dim below(Dim layer) const { return std::clamp<Dim>(layer - first, 0, count); }
+};
+
+// Contributions with their sum.
+struct CountedList {
+  Contributions list;
+  Bytes bytes;
+};
+
+// What one model has in a step, in one size: lists of what stays or comes with an event, and the graphs that run.
+struct ModelInStep {
+  Run run;
+  CountedList weights, states;
+  Bytes master_weights;     // of the states
+  CountedList gradients;    // as the optimizer finds them
+  CountedList kept;         // as they are kept from pass to pass
+  CountedList temporaries;  // of the optimizer
+  CountedList buffers;      // of backward
+  CountedList others;
+  OptimizerMemory optimizer;
+  WalkedGraph embedding, head;
+  std::vector<LayerStack> stacks;
+  Dim layers = 0;                        // of all stacks
+  std::vector<WalkedGraph> reference;    // one layer of each group, and the head; empty: no reference runs
+  std::vector<ModelInStep> value_model;  // PPO's, or none
+  Event value_forward, value_backward;   // the highest ones of the value model, of its own
+  Dim reused_layers = 0;                 // the last ones, which DeepSpeed keeps whole from forward to backward
+  bool has_window_mask = false;
+  std::int64_t stream_bytes = 0;  // of one element of the residual stream
+  Factor stream_width;
+  Bytes stream;  // the residual stream of the batch
 };
 
 class Step {
@@ -139,7 +169,7 @@ class Step {
   // The same run in another size: the graphs stay, so the new size must have the same form.
   void resize(const LayoutChoice& layout, BatchSize batch, Bytes cublas_workspace);
 
-  [[nodiscard]] const Run& run() const { return run_; }
+  [[nodiscard]] const Run& run() const { return model_.run; }
   // All events of one step in order.
   [[nodiscard]] std::vector<Event> events() const;
   // The most bytes alive while the event runs.
@@ -169,7 +199,7 @@ class Step {
   [[nodiscard]] Bytes highest_on_main_stream() const;
   // What those bytes are: adds up to `live(event)`.
   [[nodiscard]] std::vector<Contribution> contributions(Event event) const;
-  [[nodiscard]] const std::vector<LayerStack>& stacks() const { return stacks_; }
+  [[nodiscard]] const std::vector<LayerStack>& stacks() const { return model_.stacks; }
   // What one layer of the stack keeps from its forward to its backward: its input, or all that it saves.
   [[nodiscard]] Bytes kept_per_layer(const LayerStack& stack) const;
   // What the rank keeps in host memory.
@@ -177,118 +207,7 @@ class Step {
   [[nodiscard]] bool valid() const;
 
  private:
-  [[nodiscard]] Dim not_offloaded(Event event, const LayerStack& stack) const;
-  void size_graphs();
-  void size_value_model();
-  void fill_lists();
-  // Calls visit(event) for the events among which the highest one is, of whatever batch and length.
-  template <class Visit>
-  void visit_candidates(Visit visit) const;
-  template <class Sink>
-  void describe(Event event, Sink& sink) const;
-  template <class Sink>
-  void describe_own(Event event, Sink& sink) const;
-  template <class Sink>
-  void describe_value_model(Event event, Sink& sink) const;
-  template <class Sink>
-  void describe_paused(bool in_forward, Sink& sink) const;
-  template <class Sink>
-  void describe_outputs(Event event, Sink& sink) const;
-  template <class Sink>
-  void describe_standing(Sink& sink) const;
-  template <class Sink>
-  void describe_cache(Sink& sink, std::int64_t sequences) const;
-  template <class Sink>
-  void describe_writing(Sink& sink) const;
-  template <class Sink>
-  void describe_rollout(Sink& sink) const;
-  template <class Sink>
-  void describe_scores(Sink& sink, std::int64_t sequences) const;
-  template <class Sink>
-  void describe_generation(Sink& sink) const;
-  template <class Sink>
-  void describe_kept(Event event, Sink& sink) const;
-  template <class Sink>
-  void describe_running(Event event, Sink& sink) const;
-  template <class Sink>
-  void describe_unit_end(Sink& sink) const;
-  template <class Sink>
-  void describe_kept_logits(Sink& sink) const;
-  template <class Sink>
-  void describe_sharded(Event event, Sink& sink) const;
-  template <class Sink>
-  void describe_fetched(Event event, Sink& sink) const;
-  template <class Sink>
-  void describe_communication(Event event, Sink& sink) const;
-  template <class Sink>
-  void describe_gradients(Event event, Sink& sink) const;
-  template <class Sink>
-  void describe_ends(Event event, Sink& sink) const;
-  template <class Sink>
-  void describe_reduction(Event event, Sink& sink) const;
-  template <class Sink>
-  void describe_list_of_gradients(const Contributions& list, Bytes total, Sink& sink) const;
-  [[nodiscard]] bool uses_side_streams() const;
-  [[nodiscard]] bool ends_are_units() const;
-  [[nodiscard]] Params embedding_unit() const;
-  [[nodiscard]] Bytes logits_hole(Event event) const;
-  template <class Sink>
-  void describe_waiting_gradient(Event event, Sink& sink) const;
-  template <class Sink>
-  void describe_gradients_done(Event event, Sink& sink) const;
-  [[nodiscard]] const LayerStack& stack_of(std::int32_t layer) const;
-  [[nodiscard]] const WalkedGraph& highest_of_reference() const;
-  [[nodiscard]] bool generates() const { return run_.training.generation.has_value(); }
-  [[nodiscard]] bool runs_embedding_back() const {
-    return run_.stage.first && trains_outside(run_.training, Module::embedding);
-  }
-  [[nodiscard]] bool runs_reference() const { return !reference_.empty(); }
-  // DPO asks the reference when the policy has answered, all that it saved being there; GRPO asks it before.
-  [[nodiscard]] bool reference_runs_last() const { return !generates(); }
-  [[nodiscard]] Bytes states_made() const;
-  [[nodiscard]] bool plays_ppo() const { return run_.training.objective == Objective::ppo; }
-  // Answers of a step that one pass writes or judges; all of them.
-  [[nodiscard]] std::int64_t rollout_sequences() const;
-  [[nodiscard]] std::int64_t all_sequences() const;
-  [[nodiscard]] Dim inputs_counted(Event event) const;
-  [[nodiscard]] Event highest_of(bool forward) const;
-  [[nodiscard]] BatchSize batch() const;
-  [[nodiscard]] Bytes left_in_cache() const;
-  [[nodiscard]] Dim tokens() const;
-  template <class Sink>
-  void describe_waiting(Sink& sink) const;
-  template <class Sink>
-  void describe_earlier_logits(Event event, Sink& sink) const;
-  template <class Sink>
-  void describe_bucket(Sink& sink) const;
-  template <class Sink>
-  void describe_handed_on(Event event, Sink& sink) const;
-  [[nodiscard]] std::int64_t earlier_logits(EventKind kind) const;
-  [[nodiscard]] Dim checkpoints_on_gpu(Event event) const;
-  [[nodiscard]] Dim gather_buffers(const LayerStack& stack, Event event) const;
-  [[nodiscard]] Dim gathered_layers(const LayerStack& stack, Event event) const;
-  [[nodiscard]] Factor unit_of(Params elements) const;
-  // Micro-batches before the last leave whole gradients.
-  [[nodiscard]] bool keeps_whole() const { return run_.sharding.defers_reduction && run_.accumulation_steps > 1; }
-  [[nodiscard]] bool checkpoints() const { return checkpoints_blocks(run_); }
-
-  Run run_;
-  // gradients_: as the optimizer finds them; kept_: as they are kept from pass to pass; buffers_: of backward
-  Contributions weights_, states_, gradients_, kept_, temporaries_, buffers_, others_;
-  Bytes master_weights_bytes_;  // of the states
-  Bytes weights_bytes_, states_bytes_, gradients_bytes_, kept_bytes_, temporaries_bytes_, buffers_bytes_, others_bytes_;
-  WalkedGraph embedding_, head_;
-  std::vector<LayerStack> stacks_;
-  std::vector<WalkedGraph> reference_;    // one layer of each group, and the head; empty: no reference runs
-  std::vector<Step> value_model_;         // PPO's, or none
-  Event value_forward_, value_backward_;  // the highest ones of the value model, of its own
-  Dim layers_ = 0;
-  OptimizerMemory optimizer_;
-  Dim reused_layers_ = 0;  // the last ones, which DeepSpeed keeps whole from forward to backward
-  bool has_window_mask_ = false;
-  Bytes stream_;                   // the residual stream of the batch
-  std::int64_t stream_bytes_ = 0;  // of one element of the residual stream
-  Factor stream_width_;
+  ModelInStep model_;
 };
 
 }  // namespace vramplan
