@@ -566,10 +566,12 @@ void check_generation(const PlanRequest& request, Problems& problems) {
   }
 }
 
-// Fields of the layout that only mean something for FSDP.
+// What FSDP cannot divide, and fields of the layout that only mean something for it.
 void check_fsdp(const PlanRequest& request, Problems& problems) {
   if (!request.layout) return;
   const LayoutChoice& layout = *request.layout;
+  check_inconsistent(flattens_integers(request.training, layout), "/layout/zero", "layout.zero", "base_weights",
+                     problems);
   const bool deepspeed = request.training.framework == FrameworkId::deepspeed;
   if (!deepspeed && layout.zero >= 2) return;
   const char* other = deepspeed ? "framework" : "layout.zero";

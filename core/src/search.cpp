@@ -131,6 +131,7 @@ class Search {
       const bool divided = stage > 0;
       if ((has_.stages >> static_cast<unsigned>(stage) & 1U) == 0 || (divided && ranks == 1 && !offloads())) continue;
       layout.zero = stage;
+      if (flattens_integers(training_, layout)) continue;
       layout.shard.reset();
       each_batch(layout);
       if (stage != 3 || ranks <= space_.domain || !divides(space_.domain, ranks)) continue;

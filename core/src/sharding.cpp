@@ -1,15 +1,9 @@
-// Defaults: accelerate/utils/dataclasses.py (fsdp_version 1), torchtune/training/_distributed.py and torchtitan
-// (fully_shard).
 #include "vramplan/sharding.hpp"
 
 #include <algorithm>
 
 namespace vramplan {
 namespace {
-
-bool uses_fully_shard(FrameworkId framework) {
-  return framework == FrameworkId::torchtune || framework == FrameworkId::torchtitan;
-}
 
 Engine engine_of(const TrainingChoice& training, const LayoutChoice& layout) {
   if (training.framework == FrameworkId::deepspeed) return Engine::deepspeed;

@@ -364,6 +364,23 @@ TEST_CASE("BAdam chooses the layers of a whole model on one GPU") {
   CHECK(problems_of(alone) == Lines{"inconsistent /training/optimizer/in_backward"});
 }
 
+TEST_CASE("FSDP of the first generation takes no integers") {
+  const auto int8 = [](std::string_view framework, std::int64_t gpus, Json layout) {
+    Json request = with("/training", {{"method", "lora"}, {"framework", framework}, {"base_weights", "int8"}});
+    request["hardware"] = {{"gpu", "a100-sxm4-80gb"}, {"count", gpus}};
+    layout["dp"] = gpus;
+    request["layout"] = layout;
+    return problems_of(request);
+  };
+  const Lines refused{"inconsistent /layout/zero"};
+  CHECK(int8("transformers", 4, {{"zero", 3}}) == refused);
+  CHECK(int8("transformers", 4, {{"zero", 2}, {"fsdp", 1}}) == refused);
+  CHECK(int8("transformers", 4, {{"zero", 3}, {"fsdp", 2}}).empty());
+  CHECK(int8("transformers", 4, {{"zero", 1}}).empty());
+  CHECK(int8("transformers", 1, {{"zero", 3}}).empty());  // nothing is divided
+  CHECK(int8("deepspeed", 4, {{"zero", 3}}).empty());
+}
+
 TEST_CASE("modules that PEFT saves are the embedding and the head") {
   const auto saved = [](const Json& modules) {
     return problems_of(
@@ -577,7 +594,7 @@ TEST_CASE("method and base weights agree") {
   CHECK(problems_with("full", "bf16") == Lines{});
   CHECK(problems_with("full", "fp16") == Lines{"not_supported /training/base_weights"});
   CHECK(problems_with("lora", "fp16") == Lines{});
-  CHECK(problems_with("lora", "int8") == Lines{});
+  CHECK(problems_with("lora", "fp4") == Lines{});
   CHECK(problems_with("qlora", "nf4_dq") == Lines{});
   CHECK(problems_of(with("/training/method", "qlora")) == Lines{});
   CHECK(problems_of(with("/training/method", "freeze")) == Lines{"missing_field /training/trainable_layers"});

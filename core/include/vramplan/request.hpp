@@ -93,6 +93,12 @@ struct Parallelism {
   return {};
 }
 
+// Whether FSDP is of its second generation where the layout does not say: Accelerate's and Fabric's are of the first
+// (accelerate/utils/dataclasses.py, fsdp_version), torchtune and torchtitan call fully_shard.
+[[nodiscard]] constexpr bool uses_fully_shard(FrameworkId f) {
+  return f == FrameworkId::torchtune || f == FrameworkId::torchtitan;
+}
+
 // Whether a framework recomputes a part of each layer: torchtitan's policy names operations, Megatron modules.
 [[nodiscard]] constexpr bool recomputes_selectively(FrameworkId f) {
   return f == FrameworkId::torchtitan || f == FrameworkId::megatron;
@@ -334,6 +340,16 @@ struct PlanRequest {
 // The ranks that hold the same part of the model: those of context parallelism see tokens of their own too.
 [[nodiscard]] constexpr std::int64_t data_ranks(const LayoutChoice& layout) {
   return saturating_multiply(layout.dp, layout.cp);
+}
+
+// FSDP's first generation makes one flat tensor of the weights of a unit, and takes no integers
+// (torch/distributed/fsdp/_flat_param.py, _validate_tensors_to_flatten): none of bitsandbytes' 8-bit weights, where a
+// framework has them. 4-bit ones are stored as floats for its sake (bnb_4bit_quant_storage).
+[[nodiscard]] constexpr bool flattens_integers(const TrainingChoice& t, const LayoutChoice& layout) {
+  const bool has_int8 = t.framework == FrameworkId::transformers || t.framework == FrameworkId::liger ||
+                        t.framework == FrameworkId::litgpt;
+  return has_int8 && t.base_weights == WeightFormat::int8 && layout.fsdp != 2 && layout.zero >= 2 &&
+         data_ranks(layout) > 1;
 }
 
 [[nodiscard]] constexpr std::int64_t expert_tensor_ranks(const LayoutChoice& layout) {
