@@ -5,6 +5,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "vramplan/component.hpp"
 #include "vramplan/element_type.hpp"
 
 using namespace vramplan;
@@ -67,4 +68,14 @@ TEST_CASE("a block format stores whole blocks") {
   CHECK(bytes_in_blocks(65, kNibbles) == 33_B);
   CHECK(bytes_in_blocks(33, kBlocks) == 36_B);
   CHECK(bytes_in_blocks(0, kBlocks) == 0_B);
+}
+
+TEST_CASE("a list of contributions leaves none out, however many there are") {
+  Contributions list;
+  for (std::int64_t i = 1; i <= 40; ++i) list.add({Component::weights, i, {}});
+  CHECK(list.total() == 820_B);  // 40 x 41 / 2
+  list.add({Component::weights, 0, {{"h", 4096}}});
+  CHECK(list.end() - list.begin() == 40);
+  list.clear();
+  CHECK(list.total() == 0_B);
 }

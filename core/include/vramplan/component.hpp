@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "vramplan/element_type.hpp"
 #include "vramplan/units.hpp"
@@ -256,24 +257,23 @@ struct Contribution {
   }
 };
 
-// Contributions without allocation: an evaluation makes a few dozen.
+// A list that is filled again for each size: it keeps its room.
 class Contributions {
  public:
-  constexpr void clear() { count_ = 0; }
-  constexpr void add(const Contribution& c) {
-    if (count_ < items_.size() && c.multiplier != 0) items_[count_++] = c;
+  void clear() { items_.clear(); }
+  void add(const Contribution& c) {
+    if (c.multiplier != 0) items_.push_back(c);
   }
-  [[nodiscard]] constexpr const Contribution* begin() const { return items_.data(); }
-  [[nodiscard]] constexpr const Contribution* end() const { return items_.data() + count_; }
-  [[nodiscard]] constexpr Bytes total() const {
+  [[nodiscard]] const Contribution* begin() const { return items_.data(); }
+  [[nodiscard]] const Contribution* end() const { return items_.data() + items_.size(); }
+  [[nodiscard]] Bytes total() const {
     Bytes sum;
     for (const Contribution& c : *this) sum += c.bytes();
     return sum;
   }
 
  private:
-  std::array<Contribution, 32> items_{};
-  std::size_t count_ = 0;
+  std::vector<Contribution> items_;
 };
 
 }  // namespace vramplan

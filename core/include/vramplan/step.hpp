@@ -163,9 +163,9 @@ struct ModelInStep {
 
 class Step {
  public:
-  explicit Step(const Run& run);
+  explicit Step(Run run);
   // Graphs that others have are shared with them.
-  Step(const Run& run, GraphSet& graphs);
+  Step(Run run, GraphSet& graphs);
   // The same run in another size: the graphs stay, so the new size must have the same form.
   void resize(const LayoutChoice& layout, BatchSize batch, Bytes cublas_workspace);
 

@@ -23,7 +23,7 @@ void describe_gradients_done(const ModelInStep& m, Event event, Sink& sink) {
   const std::int64_t widened =
       trains_base ? bytes_per_element(m.run.types.weights) / bytes_per_element(working_type(m.run)) : 1;
   const Factor of_head{"G_head", m.head.profile().parameter_gradients.value};
-  if (!ends_are_units(m)) {
+  if (!ends_are_units(m.run)) {
     sink.term(Component::gradients, 1, sharding.is_fsdp() ? 1 : ranks, 1, of_head);
   } else if (!sharding.host_gradients) {
     sink.side(Component::gradients, widened, ranks, 1, of_head);
@@ -33,7 +33,7 @@ void describe_gradients_done(const ModelInStep& m, Event event, Sink& sink) {
     const Dim done =
         event.kind == EventKind::backward_embedding ? stack.count : stack.count - stack.below(event.layer + 1);
     const Factor of_layer{"G_layer", stack.block.profile().parameter_gradients.value};
-    if (uses_side_streams(m)) {
+    if (uses_side_streams(m.run)) {
       sink.side(Component::gradients, widened, ranks, done, of_layer);
     } else {
       sink.term(Component::gradients, widened, ranks, done, of_layer);
@@ -44,7 +44,7 @@ void describe_gradients_done(const ModelInStep& m, Event event, Sink& sink) {
 // Gradients that nothing is added to any more.
 template <class Sink>
 void describe_complete_gradients(const ModelInStep& m, const CountedList& list, Sink& sink) {
-  if (uses_side_streams(m) && !m.run.sharding.defers_reduction) {
+  if (uses_side_streams(m.run) && !m.run.sharding.defers_reduction) {
     sink.side_list(list);
   } else {
     sink.list(list);
@@ -120,7 +120,7 @@ void describe_reduction(const ModelInStep& m, Event event, Sink& sink) {
   const std::int64_t widened =
       widens ? bytes_per_element(ElementType::fp32) / bytes_per_element(working_type(m.run)) : 1;
   const bool after_head = event.layer + 1 == m.layers;
-  if (after_head && !(ends_are_units(m) && m.run.stage.last)) return;
+  if (after_head && !(ends_are_units(m.run) && m.run.stage.last)) return;
   const WalkedGraph& above = after_head ? m.head : stack_of(m, event.layer + 1).block;
   sink.term(Component::communication_buffers, widened, 1, 1,
             Factor{after_head ? "G_head" : "G_layer", above.profile().parameter_gradients.value});

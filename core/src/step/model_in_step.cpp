@@ -1,7 +1,8 @@
 // What a model has in a step: its graphs in the size that is asked, and lists of its weights, states and buffers.
 #include "step/model_in_step.hpp"
 
-#include <algorithm>
+#include <utility>
+#include <variant>
 
 #include "step/contexts.hpp"
 #include "step/generation.hpp"
@@ -72,15 +73,14 @@ void add_others(Contributions& out, const Run& run) {
   // Token ids, labels and positions of the batch.
   out.add({Component::buffers,
            3 * bytes_per_element(ElementType::int64),
-           {{"b", saturating_multiply(t.micro_batch, sequences_per_sample(t.objective))},
-            {"s", divide_up(t.sequence_length, run.layout.cp)}}});
+           {{"b", saturating_multiply(t.micro_batch, sequences_per_sample(t.objective))}, {"s", tokens_of(run)}}});
   out.add({Component::cublas_workspace, 1, {{"bytes", run.cublas_workspace.value}}});
   if (run.framework.megatron_modules) {
     add_megatron_buffers(out, {.part = *run.model,
                                .inventory = run.inventory,
                                .types = run.types,
                                .micro_batch = t.micro_batch,
-                               .tokens = divide_up(t.sequence_length, run.layout.cp),
+                               .tokens = tokens_of(run),
                                .gathers_for_head = run.stage.last && run.layout.sp && trains_outside(t, Module::head),
                                .gradients = t.fp32_gradients.value_or(true) ? ElementType::fp32 : run.types.weights,
                                .fp8_copies = run.framework.fp8 && !t.fp8_parameters,
@@ -144,9 +144,10 @@ void fill_lists(ModelInStep& m) {
 
 }  // namespace
 
-ModelInStep model_in_step(const Run& run, GraphSet& graphs) {
+ModelInStep model_in_step(Run prepared, GraphSet& graphs) {
   ModelInStep m;
-  m.run = run;
+  m.run = std::move(prepared);
+  const Run& run = m.run;
   m.optimizer = optimizer_memory(run.inventory, run.training, run.framework, run.types, deals_experts(run.layout));
   m.embedding = {graphs.embedding(embedding_context(run), embedding_policy(run))};
   m.head = {graphs.head(head_context(run), head_policy(run))};

@@ -1,12 +1,14 @@
 // Makes what a model has in a step, and answers simple questions about it.
 #pragma once
 
+#include <cstdint>
+
 #include "vramplan/step.hpp"
 
 namespace vramplan {
 
 // Graphs are built or shared; nothing has a size yet. Of the value model too.
-[[nodiscard]] ModelInStep model_in_step(const Run& run, GraphSet& graphs);
+[[nodiscard]] ModelInStep model_in_step(Run run, GraphSet& graphs);
 // Sizes graphs and fills lists for the run as it is, of this model alone.
 void measure(ModelInStep& m);
 

@@ -29,18 +29,18 @@ void describe_waiting(const ModelInStep& m, Sink& sink) {
 // A pipeline of two buffers keeps what its last stage makes of a micro-batch until the next but one has been made, and
 // of the last two until the step has ended (Aleph-Alpha/scaling, core/nn/parallel_module/parallel_module.py,
 // _execute_loss_fn, and pipeline_schedule/train.py, required_buffer_count).
-inline std::int64_t earlier_logits(const ModelInStep& m, EventKind kind) {
-  if (!m.run.stage.last || !m.run.framework.keeps_stage_outputs) return 0;
+inline std::int64_t earlier_logits(const Run& run, EventKind kind) {
+  if (!run.stage.last || !run.framework.keeps_stage_outputs) return 0;
   if (kind == EventKind::gradient_reduction || kind == EventKind::optimizer_step) {
-    return std::min<std::int64_t>(m.run.accumulation_steps, 2);
+    return std::min<std::int64_t>(run.accumulation_steps, 2);
   }
   const bool before_head = is_forward(kind) && kind != EventKind::forward_head;
-  return in_pass(kind) ? std::min<std::int64_t>(m.run.accumulation_steps - 1, before_head ? 2 : 1) : 0;
+  return in_pass(kind) ? std::min<std::int64_t>(run.accumulation_steps - 1, before_head ? 2 : 1) : 0;
 }
 
 template <class Sink>
 void describe_earlier_logits(const ModelInStep& m, Event event, Sink& sink) {
-  sink.term(Component::logits, bytes_per_element(m.run.types.compute), 1, earlier_logits(m, event.kind),
+  sink.term(Component::logits, bytes_per_element(m.run.types.compute), 1, earlier_logits(m.run, event.kind),
             Factor{"b", m.run.training.micro_batch}, Factor{"s", tokens_of(m.run)},
             Factor{"V", saturating_multiply(head_rows_of(*m.run.model), m.run.layout.tp)});
 }

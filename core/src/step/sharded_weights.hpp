@@ -11,19 +11,17 @@
 
 namespace vramplan {
 
-inline bool uses_side_streams(const ModelInStep& m) {
-  return m.run.sharding.engine == Engine::fsdp2 && m.run.sharding.gathers;
-}
+inline bool uses_side_streams(const Run& run) { return run.sharding.engine == Engine::fsdp2 && run.sharding.gathers; }
 
-inline bool ends_are_units(const ModelInStep& m) {
-  return uses_side_streams(m) && m.run.framework.ends_are_units && !m.run.model->tie_word_embeddings;
+inline bool ends_are_units(const Run& run) {
+  return uses_side_streams(run) && run.framework.ends_are_units && !run.model->tie_word_embeddings;
 }
 
 // What the embedding has of the parameters outside the layers.
-inline Params embedding_unit(const ModelInStep& m) {
-  if (!m.run.stage.first) return Params(0);
-  return std::min(m.run.inventory.outside_layers,
-                  Params(saturating_multiply(m.run.model->vocab_size, m.run.model->hidden_size)));
+inline Params embedding_unit(const Run& run) {
+  if (!run.stage.first) return Params(0);
+  return std::min(run.inventory.outside_layers,
+                  Params(saturating_multiply(run.model->vocab_size, run.model->hidden_size)));
 }
 
 // DeepSpeed's stage 3 fetches module by module and the next ones in advance. A module stays when it is needed again
@@ -45,9 +43,9 @@ inline Dim layers_within_reuse(const Run& run, const std::vector<LayerStack>& st
 }
 
 // Elements of a unit, or bytes where they are packed.
-inline Factor unit_of(const ModelInStep& m, Params elements) {
-  if (!is_quantized(m.run.types.base)) return {"P_layer", elements.value};
-  const BlockFormat format = storage_of(m.run.types.base);
+inline Factor unit_of(const Run& run, Params elements) {
+  if (!is_quantized(run.types.base)) return {"P_layer", elements.value};
+  const BlockFormat format = storage_of(run.types.base);
   return {"P_layer", divide_up(saturating_multiply(elements.value, format.bytes), format.elements)};
 }
 
@@ -67,7 +65,6 @@ inline Dim gathered_layers(const ModelInStep& m, const LayerStack& stack, Event 
   const bool ahead = second || m.run.framework.gathers_ahead;
   if (event.kind == EventKind::backward_head) return ahead ? holds(m.layers - 1) : 0;
   if (event.kind == EventKind::reference_forward) return holds(m.layers - 1);
-  if (!is_block(event.kind)) return 0;
   return holds(event.layer) + (ahead ? holds(event.layer - 1) : 0);
 }
 
@@ -88,10 +85,10 @@ void describe_ends(const ModelInStep& m, Event event, Sink& sink) {
   const auto gathered = [&](std::string_view name, Params elements) {
     sink.term(Component::gathered_parameters, bytes, 1, 1, Factor{name, elements.value});
   };
-  if (!ends_are_units(m)) return gathered("P_root", m.run.inventory.outside_layers);
-  if (is_embedding(event.kind) || !m.run.sharding.reshards) gathered("P_embedding", embedding_unit(m));
+  if (!ends_are_units(m.run)) return gathered("P_root", m.run.inventory.outside_layers);
+  if (is_embedding(event.kind) || !m.run.sharding.reshards) gathered("P_embedding", embedding_unit(m.run));
   if (is_head(event.kind) || (m.run.layout.pp > 1 && m.run.stage.last))
-    gathered("P_head", m.run.inventory.outside_layers - embedding_unit(m));
+    gathered("P_head", m.run.inventory.outside_layers - embedding_unit(m.run));
 }
 
 // DeepSpeed's stage 3: the module that runs, the next ones, and those that are needed again soon.
@@ -103,12 +100,12 @@ void describe_fetched(const ModelInStep& m, Event event, Sink& sink) {
   const std::int64_t each = packed ? 1 : bytes;
   const Params fetch = m.run.inventory.largest_fetch;
   const Params in_advance(zero_sizes(m.run.sharding, m.run.model->hidden_size).prefetch_bucket);
-  sink.term(kGathered, each, 1, 1, unit_of(m, std::max(in_advance, fetch)));
+  sink.term(kGathered, each, 1, 1, unit_of(m.run, std::max(in_advance, fetch)));
   if (is_block(event.kind)) {
     const Params layer = stack_of(m, event.layer).parameters;
     const bool stays = event.kind != EventKind::forward_block || event.layer >= m.layers - m.reused_layers;
     const Params most = std::max(fetch, Params(kReuseDistance.value / 2));
-    sink.term(kGathered, each, 1, 1, unit_of(m, stays ? std::min(layer, most) : fetch));
+    sink.term(kGathered, each, 1, 1, unit_of(m.run, stays ? std::min(layer, most) : fetch));
   } else {
     sink.term(kGathered, bytes, 1, 1, Factor{"V", m.run.model->vocab_size}, Factor{"h", m.run.model->hidden_size});
   }
@@ -116,7 +113,7 @@ void describe_fetched(const ModelInStep& m, Event event, Sink& sink) {
   for (const LayerStack& stack : m.stacks) {
     const Dim first = std::max(stack.first, m.layers - m.reused_layers);
     const Dim end = std::min(stack.end(), below);
-    sink.term(kGathered, each, 1, std::max<Dim>(end - first, 0), unit_of(m, stack.parameters));
+    sink.term(kGathered, each, 1, std::max<Dim>(end - first, 0), unit_of(m.run, stack.parameters));
   }
 }
 
@@ -132,7 +129,7 @@ void describe_sharded(const ModelInStep& m, Event event, Sink& sink) {
   if (second_root) describe_ends(m, event, sink);
   const std::int64_t each = is_quantized(m.run.types.base) ? 1 : bytes;
   for (const LayerStack& stack : m.stacks) {
-    const Factor unit = unit_of(m, stack.parameters);
+    const Factor unit = unit_of(m.run, stack.parameters);
     sink.term(Component::gathered_parameters, each, 1, gathered_layers(m, stack, event), unit);
     sink.side(Component::gathered_parameters, each, 1, gather_buffers(m, stack, event), unit);
   }

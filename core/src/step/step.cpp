@@ -2,9 +2,12 @@
 #include "vramplan/step.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "step/alive.hpp"
 #include "step/events.hpp"
+#include "step/model_in_step.hpp"
+#include "step/run.hpp"
 #include "step/sinks.hpp"
 
 namespace vramplan {
@@ -86,9 +89,9 @@ Contributions host_memory_of(const ModelInStep& m) {
 
 }  // namespace
 
-Step::Step(const Run& run) : Step(run, *std::make_unique<GraphSet>()) {}
+Step::Step(Run run) : Step(std::move(run), *std::make_unique<GraphSet>()) {}
 
-Step::Step(const Run& run, GraphSet& graphs) : model_(model_in_step(run, graphs)) { measure_all(model_); }
+Step::Step(Run run, GraphSet& graphs) : model_(model_in_step(std::move(run), graphs)) { measure_all(model_); }
 
 void Step::resize(const LayoutChoice& layout, BatchSize batch, Bytes cublas_workspace) {
   set_size(model_.run, layout, batch);
@@ -154,13 +157,13 @@ Bytes Step::highest_on_main_stream() const {
 // The buffer of a unit lives until the next unit has been copied out of its own (wait_for_unshard): two at a time, of
 // neighbours. The gradients of the whole rank lie on the other stream in the end (foreach_reduce).
 Step::SidePools Step::side_pools() const {
-  if (!uses_side_streams(model_)) return {};
   const Run& r = run();
+  if (!uses_side_streams(r)) return {};
   std::int64_t layer = 0;
-  for (const LayerStack& stack : stacks()) layer = std::max(layer, unit_of(model_, stack.parameters).value);
+  for (const LayerStack& stack : stacks()) layer = std::max(layer, unit_of(r, stack.parameters).value);
   const std::int64_t bytes = bytes_per_element(r.types.compute);
-  const Params outside = r.inventory.outside_layers, embedding = embedding_unit(model_);
-  const Params end = ends_are_units(model_) ? std::max(embedding, outside - embedding) : outside;
+  const Params outside = r.inventory.outside_layers, embedding = embedding_unit(r);
+  const Params end = ends_are_units(r) ? std::max(embedding, outside - embedding) : outside;
   const Bytes unit = Bytes(is_quantized(r.types.base) ? 1 : bytes) * layer;
   const Bytes neighbour = std::max(Bytes(bytes) * end.value, model_.layers > 1 ? unit : Bytes{});
   const bool on_side = !r.sharding.defers_reduction && !updates_in_backward(r.training.optimizer);
