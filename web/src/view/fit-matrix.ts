@@ -3,6 +3,7 @@ import { html, nothing, type TemplateResult } from 'lit-html';
 
 import type { FitMatrix, SystemGroup } from '../wire';
 import type { Context } from './context';
+import { piece } from './piece';
 import { gpuName, valueName } from './words';
 
 const groups: readonly SystemGroup[] = ['workstation', 'pcie_server', 'hgx', 'rack'];
@@ -58,7 +59,7 @@ export function fitMatrix(context: Context): TemplateResult | typeof nothing {
             )}
           </tr>
         </thead>
-        ${groups.map((group) => groupRows(context, group, matrix.rows))}
+        ${groups.map((group) => piece(() => groupRows(context, group, matrix.rows)))}
       </table>
     </div>
   </section>`;
