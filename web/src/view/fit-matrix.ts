@@ -24,7 +24,7 @@ function row(context: Context, { gpu, cells }: Row): TemplateResult {
   const { report } = context;
   const now = report.request?.hardware?.gpu === gpu;
   return html`<tr class=${now ? 'is-peak' : ''}>
-    <th scope="row" lang="en">${gpuName(context, gpu)}</th>
+    <th scope="row">${gpuName(context, gpu)}</th>
     ${cells.map((cell) => cellShape(context, cell))}
   </tr>`;
 }

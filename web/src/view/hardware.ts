@@ -6,7 +6,7 @@ import type { Context } from './context';
 import { disclosure } from './disclosure';
 import { checkbox } from './field';
 import { ladder } from './ladder';
-import { offer, systemName } from './offer';
+import { offer, offeredSystem } from './offer';
 import { piece } from './piece';
 import { gpuName } from './words';
 
@@ -63,7 +63,7 @@ function offers(context: Context, { gpu, count, systems }: HardwareSuggestion): 
     { key: `systems ${gpu} ${count}`, kind: 'systems', summary: words.t('system.count', { count: systems.length }) },
     () =>
       html`<ul>
-        ${systems.map((system) => html`<li>${systemName(context, system)}</li>`)}
+        ${systems.map((system) => html`<li>${offeredSystem(context, system)}</li>`)}
       </ul>`,
   );
 }
