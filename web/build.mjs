@@ -172,7 +172,7 @@ async function buildPage() {
     policy: '', // a host sends it as a header, see server.mjs
     styles: '<link rel="stylesheet" href="style.css">',
     early: '<script src="early.js"></script>',
-    scripts: '<script defer src="app.js"></script>',
+    scripts: '<script defer fetchpriority="low" src="app.js"></script>',
   });
   writeFileSync(join(site, 'index.html'), page);
   writeFileSync(offline, offlinePage(template, { app, early, engine, style }));

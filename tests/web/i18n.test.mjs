@@ -130,6 +130,18 @@ test('every option of the catalogue has a label, and every value a name', { skip
   );
 });
 
+test('names of the catalogue that say what something is are said in both languages', { skip }, () => {
+  const { gpus, systems } = catalogue();
+  const names = [...gpus.map(({ name }) => name), ...systems.map(({ vendor, name }) => `${vendor} ${name}`)];
+  const isTold = (name) => /\b(with|class|board|die|module|rack|liquid|air|workstation|server|cards?)\b/.test(name);
+  assertWords(names.filter(isTold).map((name) => `name.${name}`));
+  const translated = Object.keys(words.nl).filter((key) => key.startsWith('name.'));
+  assert.deepEqual(
+    translated.map((key) => key.slice('name.'.length)).filter((name) => !names.includes(name)),
+    [],
+  );
+});
+
 /** Each model of the catalogue, with the methods and the ways to use GPUs taken in turn. */
 function manyRequests() {
   const { models, options } = catalogue();

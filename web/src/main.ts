@@ -19,6 +19,7 @@ import { copyText, csvOf, jsonOf, linkTo, offlinePage, save, showInAddress } fro
 import { findVendor, type Vendor } from './vendor';
 import type { Actions, Context, KeptPlan } from './view/context';
 import { drawAnswer, drawForm, grounds, takeOver } from './view/page';
+import { pieces } from './view/piece';
 import { forgetReading } from './view/reading';
 import type { Catalogue, Notice, PlanRequest, Report } from './wire';
 
@@ -139,6 +140,7 @@ class Application {
       drawAnswer(context);
       drawForm(context);
       for (const draw of grounds(context)) draw();
+      for (const draw of pieces()) draw();
     },
     share: () => void this.share(),
     saveJson: () => {
@@ -241,7 +243,8 @@ class Application {
     if (!waiting) return;
     this.slowTimer = window.setTimeout(() => {
       this.progress = 'working';
-      void this.draw();
+      if (waiting === 'answer') void this.drawAround();
+      else if (this.drawn) drawAnswer(this.context());
     }, slow);
     if (waiting === 'answer') this.formTimer = window.setTimeout(() => void this.draw(), formDelay);
   }
@@ -332,13 +335,13 @@ class Application {
 
   /** Resolves when all is drawn, be it by a later call. */
   private draw(): Promise<void> {
-    this.formIsDue = true;
+    this.formIsDue = this.drawn;
     return this.drawAround();
   }
 
   /** The answer at once; when it can be seen the form, if that is due, and what the answer rests on, part by part. */
   private async drawAround(): Promise<void> {
-    if (!this.drawn) return;
+    if (!this.drawn) return; // taking over the page draws it all
     drawAnswer(this.context());
     await this.drawGrounds();
   }
@@ -358,6 +361,10 @@ class Application {
       await breath();
       if (drawing !== this.drawings) return;
       draw();
+      for (const drawPiece of pieces()) {
+        await breath();
+        drawPiece();
+      }
     }
     this.observe();
   }

@@ -7,6 +7,7 @@ import type { Curve } from '../wire';
 import type { Context } from './context';
 import { behind } from './disclosure';
 import { textWidth } from './palette';
+import { piece } from './piece';
 import { focused, onArrows, reading } from './reading';
 
 type Name = 'micro_batch' | 'sequence_length';
@@ -173,7 +174,7 @@ function figure(context: Context, name: Name, curve: Curve, limit: number): Temp
       <h3>${words.t(`curve.${name}`)}</h3>
       <p id="curve-${name}-text">${sentence(context, name, curve, limit)}</p>
     </figcaption>
-    <div class="measured" data-measure="curve">${chart(context, name, curve, limit)}</div>
+    <div class="measured" data-measure="curve">${piece(() => chart(context, name, curve, limit))}</div>
     ${reading(`curve-${name}`, point ? pointText(context, name, point) : '')}
     ${behind(context, `curve-${name}`, words.t('curve.table'), words.t(`curve.${name}.label`), () => table(context, name, curve))}
   </figure>`;

@@ -3,6 +3,7 @@ import { html, nothing, type TemplateResult } from 'lit-html';
 
 import type { FitMatrix, SystemGroup } from '../wire';
 import type { Context } from './context';
+import { piece } from './piece';
 import { gpuName, valueName } from './words';
 
 const groups: readonly SystemGroup[] = ['workstation', 'pcie_server', 'hgx', 'rack'];
@@ -23,7 +24,7 @@ function row(context: Context, { gpu, cells }: Row): TemplateResult {
   const { report } = context;
   const now = report.request?.hardware?.gpu === gpu;
   return html`<tr class=${now ? 'is-peak' : ''}>
-    <th scope="row" lang="en">${gpuName(context, gpu)}</th>
+    <th scope="row">${gpuName(context, gpu)}</th>
     ${cells.map((cell) => cellShape(context, cell))}
   </tr>`;
 }
@@ -58,7 +59,7 @@ export function fitMatrix(context: Context): TemplateResult | typeof nothing {
             )}
           </tr>
         </thead>
-        ${groups.map((group) => groupRows(context, group, matrix.rows))}
+        ${groups.map((group) => piece(() => groupRows(context, group, matrix.rows)))}
       </table>
     </div>
   </section>`;

@@ -6,7 +6,8 @@ import type { Context } from './context';
 import { disclosure } from './disclosure';
 import { checkbox } from './field';
 import { ladder } from './ladder';
-import { offer, systemName } from './offer';
+import { offer, offeredSystem } from './offer';
+import { piece } from './piece';
 import { gpuName } from './words';
 
 const groups: readonly SystemGroup[] = ['workstation', 'pcie_server', 'hgx', 'rack'];
@@ -62,7 +63,7 @@ function offers(context: Context, { gpu, count, systems }: HardwareSuggestion): 
     { key: `systems ${gpu} ${count}`, kind: 'systems', summary: words.t('system.count', { count: systems.length }) },
     () =>
       html`<ul>
-        ${systems.map((system) => html`<li>${systemName(context, system)}</li>`)}
+        ${systems.map((system) => html`<li>${offeredSystem(context, system)}</li>`)}
       </ul>`,
   );
 }
@@ -147,9 +148,9 @@ export function hardwareSuggestions(context: Context): TemplateResult {
   return html`<section class="panel" id="hardware" aria-labelledby="hardware-title" tabindex="-1">
     <h2 id="hardware-title">${words.t('hardware.title')}</h2>
     <p>${words.t(all.length > 0 ? 'hardware.text' : 'hardware.none')}</p>
-    ${ladder(context)} ${all.length > 0 ? filters(context) : nothing}
+    ${piece(() => ladder(context))} ${all.length > 0 ? filters(context) : nothing}
     <p role="status" class="note">${words.t('filter.found', { count: systems.length })}</p>
-    <div class="offer-groups">${groups.map((group) => offerGroup(context, group, systems))}</div>
+    <div class="offer-groups">${groups.map((group) => piece(() => offerGroup(context, group, systems)))}</div>
     ${leftOut(context)}
   </section>`;
 }

@@ -3,7 +3,7 @@ import { html, nothing, type TemplateResult } from 'lit-html';
 
 import type { LadderStep } from '../wire';
 import type { Context } from './context';
-import { offer, systemName } from './offer';
+import { offer, offeredSystem } from './offer';
 
 function speed({ words, format }: Context, step: LadderStep): TemplateResult | typeof nothing {
   if (step.tokens_per_second === null) return nothing;
@@ -22,8 +22,7 @@ function rung(context: Context, step: LadderStep): TemplateResult {
     context,
     step,
     html`<p class="note">${words.t(`ladder.${step.role}`)}</p>`,
-    html`${machine ? html`<p lang="en" class="note">${systemName(context, machine)}</p>` : nothing}
-      ${speed(context, step)}
+    html`${machine ? html`<p class="note">${offeredSystem(context, machine)}</p>` : nothing} ${speed(context, step)}
       <p class="offer-figures">${words.t('ladder.room', { room: format.bytes(step.headroom_bytes) })}</p>`,
   );
 }

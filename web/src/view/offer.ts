@@ -4,12 +4,11 @@ import { html, type TemplateResult } from 'lit-html';
 import type { SystemOffer, Verdict } from '../wire';
 import type { Context } from './context';
 import { verdictIcon } from './verdict';
-import { gpuName } from './words';
+import { gpuName, systemName } from './words';
 
-export function systemName({ catalogue, words }: Context, { id, systems_needed: needed }: SystemOffer): string {
-  const system = catalogue.systems.find((entry) => entry.id === id);
-  const name = system ? `${system.vendor} ${system.name}` : id;
-  return needed > 1 ? words.t('system.several', { count: needed, name }) : name;
+export function offeredSystem(context: Context, { id, systems_needed: needed }: SystemOffer): string {
+  const name = systemName(context, id);
+  return needed > 1 ? context.words.t('system.several', { count: needed, name }) : name;
 }
 
 interface Machine {
@@ -27,7 +26,7 @@ export function offer(context: Context, machine: Machine, role: unknown, told: u
     ${role}
     <div class="offer-head">
       ${verdictIcon(verdict)}
-      <h4 lang="en">${name}</h4>
+      <h4>${name}</h4>
     </div>
     ${told}
     <button

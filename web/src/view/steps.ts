@@ -32,7 +32,7 @@ import {
 } from './field';
 import { disclosure } from './disclosure';
 import { modelSearch, modelSize } from './model-search';
-import { parameterCount, valueName } from './words';
+import { gpuName, parameterCount, valueName } from './words';
 
 const shapeOf = ({ words }: Context, pointer: string): FieldShape => {
   const key = keyOf(pointer);
@@ -398,7 +398,7 @@ function gpuEntry(context: Context, gpu: CatalogueGpu) {
   const told = gpu.name.replace(/\s/g, '').includes(`${gpu.memory_gb}GB`);
   return {
     value: gpu.id,
-    text: `${gpu.name}${told ? '' : `, ${gpu.memory_gb}\u00a0GB`}${status}`,
+    text: `${gpuName(context, gpu.id)}${told ? '' : `, ${gpu.memory_gb}\u00a0GB`}${status}`,
     group: words.t(`group.${gpu.group}`),
   };
 }

@@ -7,6 +7,7 @@ import type { TimelineEvent } from '../wire';
 import type { Context } from './context';
 import { behind } from './disclosure';
 import { colourClass, stackingPlace, textWidth } from './palette';
+import { piece } from './piece';
 import { focused, onArrows, reading } from './reading';
 import { eventName } from './words';
 
@@ -190,7 +191,7 @@ export function timeline(context: Context): TemplateResult | typeof nothing {
     <p id="timeline-text">
       ${words.t('timeline.text', { event: busiest, bytes: format.bytes(perGpu.allocated.expected) })}
     </p>
-    <div class="measured" data-measure="timeline">${chart(context, events)}</div>
+    <div class="measured" data-measure="timeline">${piece(() => chart(context, events))}</div>
     ${reading('timeline', at === null || !events[at] ? '' : eventText(context, events[at]))}
     ${behind(context, 'timeline', words.t('timeline.table'), words.t('timeline.table_label'), () => eventTable(context, events))}
   </section>`;

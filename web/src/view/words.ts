@@ -12,8 +12,17 @@ export function valueName({ words }: Context, pointer: string, value: unknown): 
   return typeof value === 'number' ? words.t('number', { value }) : words.t(key);
 }
 
-export const gpuName = ({ catalogue }: Context, id: string): string =>
-  catalogue.gpus.find((gpu) => gpu.id === id)?.name ?? id;
+/** A name of the catalogue, in the visitor's language where it is more than a maker's. */
+const named = ({ words }: Context, name: string): string =>
+  words.has(`name.${name}`) ? words.t(`name.${name}`) : name;
+
+export const gpuName = (context: Context, id: string): string =>
+  named(context, context.catalogue.gpus.find((gpu) => gpu.id === id)?.name ?? id);
+
+export function systemName(context: Context, id: string): string {
+  const system = context.catalogue.systems.find((entry) => entry.id === id);
+  return named(context, system ? `${system.vendor} ${system.name}` : id);
+}
 
 export const modelName = ({ catalogue }: Context, id: string): string =>
   catalogue.models.find((model) => model.id === id)?.label ?? id;
