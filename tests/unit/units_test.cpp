@@ -44,6 +44,11 @@ TEST_CASE("sums and products saturate instead of wrapping") {
   CHECK(saturating_add(kSaturated, 1) == kSaturated);
   CHECK(saturating_add(kLeast, -1) == kLeast);
   CHECK(saturating_add(kSaturated - 1, 1) == kSaturated);
+  CHECK(saturating_multiply(std::int64_t{1} << 31, std::int64_t{1} << 31) == std::int64_t{1} << 62);
+  CHECK(saturating_multiply((std::int64_t{1} << 32) - 1, std::int64_t{1} << 31) ==
+        kSaturated - (std::int64_t{1} << 31) + 1);
+  CHECK(saturating_multiply(kSaturated, 1) == kSaturated);
+  CHECK(saturating_multiply(kSaturated / 2, 2) == kSaturated - 1);
   CHECK(saturating_multiply(std::int64_t{1} << 32, std::int64_t{1} << 31) == kSaturated);
   CHECK(saturating_multiply(-(std::int64_t{1} << 32), std::int64_t{1} << 32) == kLeast);
   CHECK(saturating_multiply(0, kSaturated) == 0);

@@ -4,6 +4,7 @@
 // a saturated value is never shown: the planner turns it into the problem `too_large` (result.hpp).
 #pragma once
 
+#include <bit>
 #include <compare>
 #include <cstdint>
 #include <limits>
@@ -21,10 +22,21 @@ inline constexpr std::int64_t kSaturated = std::numeric_limits<std::int64_t>::ma
   return sum;
 }
 
+// WebAssembly has no multiplication that reports overflow: there it is asked for only where one is possible.
+#ifdef __wasm__
+inline constexpr bool kOverflowIsReported = false;
+#else
+inline constexpr bool kOverflowIsReported = true;
+#endif
+
+// Whether a * b takes no more than 63 bits, by the bits that the factors leave unused.
+[[nodiscard]] constexpr bool has_room(std::int64_t a, std::int64_t b) {
+  const auto unused = [](std::int64_t n) { return std::countl_zero(static_cast<std::uint64_t>(n)); };
+  return (a | b) >= 0 && unused(a) + unused(b) >= 2 * 64 - 63;
+}
+
 [[nodiscard]] constexpr std::int64_t saturating_multiply(std::int64_t a, std::int64_t b) {
-  // WebAssembly has no multiplication that reports overflow: ask for it only where one is possible.
-  constexpr int kHalf = 31;
-  if (((a | b) >> kHalf) == 0) return a * b;
+  if (!kOverflowIsReported && has_room(a, b)) return a * b;
   std::int64_t product = 0;
   if (__builtin_mul_overflow(a, b, &product)) {
     return (a > 0) == (b > 0) ? kSaturated : std::numeric_limits<std::int64_t>::min();
