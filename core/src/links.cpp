@@ -27,7 +27,7 @@ Reach reach(const Links& links, RankGroup group) {
   r.latency = links.hop_in * real(members - 1) + links.hop_out * (r.domains - 1);
   r.bandwidth = links.scale_up;
   if (r.domains > 1) {
-    r.bandwidth = std::min(r.bandwidth, leaves_node(links, group) ? real(members) * links.network : links.pcie);
+    r.bandwidth = std::min(r.bandwidth, leaves_node(links, group) ? real(members) * links.network : links.peer);
   }
   return r;
 }
@@ -41,7 +41,7 @@ double gather_seconds(const Links& links, RankGroup group, double bytes) {
 
 double point_seconds(const Links& links, std::int64_t stride, double bytes) {
   const bool leaves_domain = stride >= links.domain;
-  const double bandwidth = !leaves_domain ? links.scale_up : stride < links.per_node ? links.pcie : links.network;
+  const double bandwidth = !leaves_domain ? links.scale_up : stride < links.per_node ? links.peer : links.network;
   return bytes / bandwidth + (leaves_domain ? links.hop_out : links.hop_in);
 }
 

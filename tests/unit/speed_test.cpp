@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "support/layouts.hpp"
 #include "support/steps.hpp"
 #include "vramplan/links.hpp"
 #include "vramplan/speed.hpp"
@@ -84,6 +85,19 @@ TEST_CASE("cards without a link share PCIe inside their node, and the network be
   CHECK(reach(links, {16, 1}).bandwidth == Approx(12.5 * kGB));
   CHECK(point_seconds(links, 1, 24 * kGB) == Approx(1));
   CHECK(point_seconds(links, 8, 25 * kGB) == Approx(2));
+}
+
+// Both have 16 lanes of generation 4. Two RTX 3090 reach each other through their bridge, two pairs of them do not.
+TEST_CASE("GeForce cards send to each other through host memory, at half of the rate") {
+  Calibration nothing_hidden = ideal();
+  nothing_hidden.data_hidden = 0;
+  const auto sent = [&](const char* gpu, std::int64_t ranks) {
+    const Speed s = speed_of(full(), support::sharded(ranks), "meta-llama/Llama-2-7b-hf", nothing_hidden, gpu);
+    return seconds(s, SpeedPhase::communication);
+  };
+  CHECK(sent("rtx-4090", 2) / sent("rtx-6000-ada", 2) == Approx(2).epsilon(0.01));
+  CHECK(sent("rtx-3090", 2) < sent("rtx-6000-ada", 2));
+  CHECK(sent("rtx-3090", 4) == Approx(sent("rtx-4090", 4)).epsilon(0.01));
 }
 
 TEST_CASE("an NVL72 rack is one domain, a node of four H100 is no more than itself") {

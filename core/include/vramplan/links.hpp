@@ -6,7 +6,7 @@
 namespace vramplan {
 
 struct Links {
-  double scale_up = 0, pcie = 0, network = 0;  // bytes/s of one GPU in one direction, achieved
+  double scale_up = 0, peer = 0, network = 0;  // bytes/s of one GPU in one direction, achieved
   double hop_in = 0, hop_out = 0;              // seconds
   std::int64_t domain = 1, per_node = 1;
 };

@@ -132,7 +132,8 @@ struct Rates {
   double peak = 0;  // on paper, in the run's precision
   double matmul = 0, matmul16 = 0, attention = 0;
   double memory = 0;
-  double scale_up = 0, pcie = 0, network = 0;
+  // To another card of the domain, to another one of the node, to host memory, to another node.
+  double scale_up = 0, peer = 0, pcie = 0, network = 0;
 };
 
 class SpeedModel {

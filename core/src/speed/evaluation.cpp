@@ -33,7 +33,7 @@ Evaluation::Evaluation(const SpeedModel::Prepared& prepared, const LayoutChoice&
     : p_(prepared), layout_(layout), batch_(batch), recompute_(recompute) {
   const Rates& r = p_.rates;
   const Calibration& c = p_.calibration;
-  links_ = {r.scale_up, r.pcie, r.network, c.hop_in, c.hop_out, p_.node.domain, p_.node.per_node};
+  links_ = {r.scale_up, r.peer, r.network, c.hop_in, c.hop_out, p_.node.domain, p_.node.per_node};
   tp_ = real(layout.tp);
   sp_ = layout.sp ? tp_ : 1;
   pp_ = real(layout.pp);

@@ -14,6 +14,11 @@ constexpr double kBitsPerByte = 8;
 // doubles the one before.
 constexpr double kPcieLaneOfFirst = 52e9 / 16 / 16;
 
+// GeForce cards do not reach each other over PCIe: the driver lacks it, and what one sends to another goes through host
+// memory, at half of the rate. Measured with both ways in use: 12.9 GB/s each way between three RTX 4090 with 16 lanes
+// of generation 4 each (tinygrad-p2p-6), 8.4 between two in a desktop (muellerzr-4090-p2p).
+constexpr double kThroughHost = 0.5;
+
 // Gb/s for each GPU in NVIDIA's reference designs: 200 beside A100 and RTX PRO cards, 400 beside Hopper and B200, 800
 // beside B300 and GB300 (hardware facts in sources.json: nvidia-reference-designs).
 constexpr double kNetworkOlder = 200, kNetwork = 400, kNetworkNewest = 800;
@@ -22,6 +27,12 @@ double pcie_bytes_per_second(const Gpu& gpu) {
   double lane = kPcieLaneOfFirst;
   for (std::int64_t generation = 1; generation < gpu.pcie_generation; ++generation) lane *= 2;
   return lane * static_cast<double>(std::max<std::int64_t>(gpu.pcie_lanes, 1));
+}
+
+// From one card to another.
+double peer_bytes_per_second(const Gpu& gpu) {
+  const bool is_geforce = gpu.vendor == "NVIDIA" && gpu.form_factor == FormFactor::desktop;
+  return pcie_bytes_per_second(gpu) * (is_geforce ? kThroughHost : 1);
 }
 
 double reference_network(GpuFamily family) {
@@ -68,7 +79,8 @@ Rates rates_of(const Gpu& gpu, const NodeShape& node, const TrainingChoice& trai
   r.attention = peak16 * family.attention[stack];
   r.memory = gpu.memory_bandwidth_gb_per_s * kGiga * family.memory;
   r.pcie = pcie_bytes_per_second(gpu);
-  r.scale_up = node.domain > 1 && gpu.link_gb_per_s > 0 ? gpu.link_gb_per_s / 2 * kGiga * family.link : r.pcie;
+  r.peer = peer_bytes_per_second(gpu);
+  r.scale_up = node.domain > 1 && gpu.link_gb_per_s > 0 ? gpu.link_gb_per_s / 2 * kGiga * family.link : r.peer;
   r.network = node.network_gbit_per_s_per_gpu * kGiga / kBitsPerByte * calibration.network;
   return r;
 }
