@@ -15,7 +15,9 @@ function measure(command, ...args) {
   return JSON.parse(execFileSync(command, [...args, seconds, '--json'], { encoding: 'utf8' }));
 }
 
-execFileSync('cmake', ['--build', join(root, 'build/wasm'), '--target', 'bench_wasm'], { stdio: ['ignore', 'ignore', 'inherit'] });
+execFileSync('cmake', ['--build', join(root, 'build/wasm'), '--target', 'bench_wasm'], {
+  stdio: ['ignore', 'ignore', 'inherit'],
+});
 const us = (x) => `${(1e6 * x).toFixed(2)} us`;
 const ours = measure(native);
 const theirs = measure(process.execPath, wasm);

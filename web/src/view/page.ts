@@ -80,7 +80,7 @@ export type DrawPart = () => void;
  */
 export function takeOver(context: Context, built: Context | null): DrawPart[] {
   markStale(context);
-  document.getElementById('grounds')!.replaceChildren(...shownParts(context).map(newPart));
+  document.getElementById('grounds')!.replaceChildren(...shownParts(context).map(([section]) => newPart(section)));
   return Object.entries(views).map(([name, view]) => () => {
     const place = placeOf(name);
     try {
@@ -93,9 +93,10 @@ export function takeOver(context: Context, built: Context | null): DrawPart[] {
   });
 }
 
-function newPart(): HTMLElement {
+function newPart(section: string): HTMLElement {
   const part = document.createElement('div');
   part.className = 'part';
+  part.dataset['part'] = section; // its height until it is in sight is in styles.css
   return part;
 }
 
