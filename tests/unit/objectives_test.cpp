@@ -172,6 +172,16 @@ TEST_CASE("GRPO takes logits of the completion and of the token before it only")
   CHECK(held(step_of(kQwen, t), Component::logits, EventKind::backward_head) == 4 * logits);
 }
 
+TEST_CASE("GRPO divides its logits by the temperature of sampling: both are there while that runs") {
+  TrainingChoice t = training(Objective::grpo, Method::full, Precision::fp32);
+  t.micro_batch = 4;
+  t.generation->completion_length = 255;
+  const std::int64_t logits = 4LL * 256 * kQwenVocabulary * 4;
+  const Step step = step_of(kQwen, t);
+  CHECK(held(step, Component::logits, EventKind::forward_head) == logits);
+  CHECK(held(step, Component::working_memory, EventKind::forward_head) == logits);
+}
+
 TEST_CASE("the cache of keys and values holds the answers to all micro-batches of the step") {
   TrainingChoice t = training(Objective::grpo, Method::full, Precision::bf16);
   t.micro_batch = 4;
