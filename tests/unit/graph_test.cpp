@@ -33,7 +33,7 @@ TensorId narrow(Graph& g, TensorId from, const OpTraits& traits = {}) {
 }
 
 ProductTable products() { return products_of(widths()); }
-Bytes bytes(const Polynomial& p) { return p.at(products()); }
+Bytes bytes(const Terms& terms) { return terms.at(products()); }
 Peak peak(const Frontier& f) { return f.at(products()); }
 
 std::int64_t live_bytes(const Graph& g, Phase phase, std::int32_t op) {
@@ -400,7 +400,7 @@ TEST_CASE("a size is a polynomial of batch and length") {
   table[Symbol::w] = 5;
   const auto polynomial = polynomial_of(scores, table);
   REQUIRE(polynomial.has_value());
-  CHECK(polynomial->at(products_of(table)) == Bytes(2 * 3 * 100 * (2 * 7 * 5)));
+  CHECK(Terms(*polynomial).at(products_of(table)) == Bytes(2 * 3 * 100 * (2 * 7 * 5)));
   CHECK(bytes_of(scores.halved(), table) == Bytes(3 * 100 * (2 * 7 * 5)));
   CHECK_FALSE(polynomial_of(Size{{Symbol::b, Symbol::b, Symbol::s, Symbol::one}}, table).has_value());
 }

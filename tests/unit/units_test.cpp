@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <limits>
 #include <type_traits>
 
 #include "vramplan/component.hpp"
@@ -28,8 +27,6 @@ static_assert(!Addable<Bytes, std::int64_t> && !std::is_convertible_v<std::int64
 static_assert(!std::is_convertible_v<Bytes, std::int64_t> && !std::is_constructible_v<Bytes, Params>);
 static_assert(Multipliable<Bytes, std::int64_t> && !Multipliable<Bytes, Bytes> && !Multipliable<Bytes, Params>);
 
-constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
-
 }  // namespace
 
 TEST_CASE("GB and GiB are different literals") {
@@ -41,16 +38,21 @@ TEST_CASE("GB and GiB are different literals") {
 }
 
 TEST_CASE("sums and products saturate instead of wrapping") {
+  constexpr std::int64_t kTwo31 = std::int64_t{1} << 31;
   CHECK(saturating_add(kSaturated, 1) == kSaturated);
-  CHECK(saturating_add(kLeast, -1) == kLeast);
+  CHECK(saturating_add(kSaturated, kSaturated) == kSaturated);
   CHECK(saturating_add(kSaturated - 1, 1) == kSaturated);
-  CHECK(saturating_multiply(std::int64_t{1} << 31, std::int64_t{1} << 31) == std::int64_t{1} << 62);
-  CHECK(saturating_multiply((std::int64_t{1} << 32) - 1, std::int64_t{1} << 31) ==
-        kSaturated - (std::int64_t{1} << 31) + 1);
+  CHECK(saturating_add(kSaturated, -1) == kSaturated - 1);
+  CHECK(saturating_add(-kSaturated, -kSaturated) == -kSaturated);
+  CHECK(saturating_multiply(kTwo31, kTwo31) == kSaturated);
+  CHECK(saturating_multiply(kTwo31 - 1, kTwo31) == kSaturated - kTwo31 + 1);
+  CHECK(saturating_multiply(kTwo31 - 1, -kTwo31) == -(kSaturated - kTwo31 + 1));
   CHECK(saturating_multiply(kSaturated, 1) == kSaturated);
   CHECK(saturating_multiply(kSaturated / 2, 2) == kSaturated - 1);
-  CHECK(saturating_multiply(std::int64_t{1} << 32, std::int64_t{1} << 31) == kSaturated);
-  CHECK(saturating_multiply(-(std::int64_t{1} << 32), std::int64_t{1} << 32) == kLeast);
+  CHECK(saturating_multiply(2 * kTwo31, kTwo31) == kSaturated);  // would still fit 64 bits
+  CHECK(saturating_multiply(4 * kTwo31, kTwo31) == kSaturated);
+  CHECK(saturating_multiply(8 * kTwo31, 8 * kTwo31) == kSaturated);  // would not fit twice 63
+  CHECK(saturating_multiply(-2 * kTwo31, 2 * kTwo31) == -kSaturated);
   CHECK(saturating_multiply(0, kSaturated) == 0);
   CHECK((Bytes(kSaturated) + 1_B).saturated());
   CHECK((Bytes(kSaturated / 2) * 3).saturated());
@@ -81,6 +83,8 @@ TEST_CASE("a list of contributions leaves none out, however many there are") {
   CHECK(list.total() == 820_B);  // 40 x 41 / 2
   list.add({Component::weights, 0, {{"h", 4096}}});
   CHECK(list.end() - list.begin() == 40);
-  list.clear();
-  CHECK(list.total() == 0_B);
+  Contributions sum(Contributions::Keeps::sum);
+  for (const Contribution& c : list) sum.add(c);
+  CHECK(sum.total() == list.total());
+  CHECK(sum.begin() == sum.end());
 }

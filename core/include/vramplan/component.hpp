@@ -213,13 +213,32 @@ struct Polynomial {
     }
     return true;
   }
+};
+
+// The terms that a polynomial has, of a dozen two or three: to be evaluated again and again.
+class Terms {
+ public:
+  constexpr Terms() = default;
+  constexpr Terms(const Polynomial& p) {
+    for (std::size_t i = 0; i < kProductCount; ++i) {
+      if (p.coefficient[i] != 0) terms_[count_++] = {p.coefficient[i], static_cast<Product>(i)};
+    }
+  }
   [[nodiscard]] constexpr Bytes at(const ProductTable& products) const {
     Bytes sum;
-    for (std::size_t i = 0; i < kProductCount; ++i) {
-      if (coefficient[i] != 0) sum += Bytes(products.value[i]) * coefficient[i];
+    for (std::size_t i = 0; i < count_; ++i) {
+      sum += Bytes(products.value[static_cast<std::size_t>(terms_[i].product)]) * terms_[i].coefficient;
     }
     return sum;
   }
+
+ private:
+  struct Term {
+    std::int64_t coefficient = 0;
+    Product product = Product::one;
+  };
+  std::array<Term, kProductCount> terms_{};
+  std::size_t count_ = 0;
 };
 
 // The bytes of a size as a polynomial; nothing when batch and length occur in a product that Product lacks.
@@ -257,22 +276,23 @@ struct Contribution {
   }
 };
 
-// A list that is filled again for each size: it keeps its room.
+// A list of them; or only their sum, which is all that a search asks for.
 class Contributions {
  public:
-  void clear() { items_.clear(); }
+  enum class Keeps : bool { sum, items };
+  explicit Contributions(Keeps keeps = Keeps::items) : keeps_(keeps) {}
   void add(const Contribution& c) {
-    if (c.multiplier != 0) items_.push_back(c);
+    if (c.multiplier == 0) return;
+    total_ += c.bytes();
+    if (keeps_ == Keeps::items) items_.push_back(c);
   }
   [[nodiscard]] const Contribution* begin() const { return items_.data(); }
   [[nodiscard]] const Contribution* end() const { return items_.data() + items_.size(); }
-  [[nodiscard]] Bytes total() const {
-    Bytes sum;
-    for (const Contribution& c : *this) sum += c.bytes();
-    return sum;
-  }
+  [[nodiscard]] Bytes total() const { return total_; }
 
  private:
+  Keeps keeps_;
+  Bytes total_;
   std::vector<Contribution> items_;
 };
 

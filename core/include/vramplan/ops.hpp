@@ -204,15 +204,15 @@ class Frontier {
 
 // What walking a block gives. Parameter gradients are counted apart because they outlive the block.
 struct BlockProfile {
-  Polynomial input;   // the residual stream that enters: what a checkpoint keeps
-  Polynomial saved;   // kept for backward when the block runs with gradients, the input included if it is saved
-  Polynomial pinned;  // of it, what a checkpoint keeps all the same
-  Polynomial cached;  // what a selective checkpoint keeps besides the input
+  Terms input;   // the residual stream that enters: what a checkpoint keeps
+  Terms saved;   // kept for backward when the block runs with gradients, the input included if it is saved
+  Terms pinned;  // of it, what a checkpoint keeps all the same
+  Terms cached;  // what a selective checkpoint keeps besides the input
   Frontier forward_without_grad;  // inside forward, nothing saved
   Frontier left_in_cache;         // the same without what grows with the square of the length
   Frontier forward_with_grad;     // inside forward, saved tensors kept
   Frontier backward;              // inside backward, saved tensors and parameter gradients included
-  Polynomial entering;            // gradients alive when backward first asks for a saved tensor
+  Terms entering;                 // gradients alive when backward first asks for a saved tensor
   std::int32_t enters_at = 0;     // the operation that asks
   Bytes parameter_gradients;
   Bytes cached_weight_copies;
@@ -317,7 +317,11 @@ struct BatchSize {
   Dim micro_batch = 1;
   Dim sequence_length = 1;
 };
-[[nodiscard]] SymbolTable sized(SymbolTable widths, const FrameworkSwitches& framework, BatchSize batch);
+void set_size(SymbolTable& table, const FrameworkSwitches& framework, BatchSize batch);
+[[nodiscard]] inline SymbolTable sized(SymbolTable widths, const FrameworkSwitches& framework, BatchSize batch) {
+  set_size(widths, framework, batch);
+  return widths;
+}
 
 // Transformers gives SDPA a mask where a window cuts the sequence: then the fused kernel is the one that takes masks,
 // and it wants keys and values for every query head (masking_utils.py, sdpa_attention.py).

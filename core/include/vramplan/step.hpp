@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "vramplan/component.hpp"
@@ -106,6 +108,8 @@ struct Form {
 
 // A graph with its walk, for one batch and length.
 struct WalkedGraph {
+  WalkedGraph() = default;
+  explicit WalkedGraph(GraphSet::Built b) : built(std::move(b)), symbols(built->graph.widths()) {}
   GraphSet::Built built;
   [[nodiscard]] const Graph& graph() const { return built->graph; }
   [[nodiscard]] const BlockProfile& profile() const { return built->profile; }
@@ -131,22 +135,24 @@ struct LayerStack {
   [[nodiscard]] Dim below(Dim layer) const { return std::clamp<Dim>(layer - first, 0, count); }
 };
 
-// Contributions with their sum.
-struct CountedList {
-  Contributions list;
-  Bytes bytes;
+// What stays, or comes with an event, beside the graphs that run.
+enum class Holding : std::uint8_t {
+  weights,
+  master_weights,
+  states,       // of the optimizer
+  gradients,    // as the optimizer finds them
+  kept,         // gradients as they are kept from pass to pass
+  temporaries,  // of the optimizer
+  buffers,      // of backward
+  others,
 };
+inline constexpr std::size_t kHoldingCount = static_cast<std::size_t>(Holding::others) + 1;
 
-// What one model has in a step, in one size: lists of what stays or comes with an event, and the graphs that run.
+// What one model has in a step, in one size: how much it holds of each, and the graphs that run.
 struct ModelInStep {
   Run run;
-  CountedList weights, states;
-  Bytes master_weights;     // of the states
-  CountedList gradients;    // as the optimizer finds them
-  CountedList kept;         // as they are kept from pass to pass
-  CountedList temporaries;  // of the optimizer
-  CountedList buffers;      // of backward
-  CountedList others;
+  std::array<Bytes, kHoldingCount> held{};
+  [[nodiscard]] Bytes bytes_of(Holding h) const { return held[static_cast<std::size_t>(h)]; }
   OptimizerMemory optimizer;
   WalkedGraph embedding, head;
   std::vector<LayerStack> stacks;

@@ -1,51 +1,70 @@
 // Units as types: quantities that must never be mixed do not convert into each other.
 //
-// Every quantity is a whole number held in 64 bits. Arithmetic saturates at the largest value instead of wrapping;
-// a saturated value is never shown: the planner turns it into the problem `too_large` (result.hpp).
+// Every quantity is a whole number held in 64 bits. Arithmetic saturates at the largest value instead of wrapping
+// (below zero there are only differences of two quantities); a saturated value is never shown: the planner turns it
+// into the problem `too_large` (result.hpp).
 #pragma once
 
 #include <bit>
 #include <compare>
 #include <cstdint>
-#include <limits>
 
 namespace vramplan {
 
 // Plain whole number for dimensions: hidden sizes, head counts, layers.
 using Dim = std::int64_t;
 
-inline constexpr std::int64_t kSaturated = std::numeric_limits<std::int64_t>::max();
+// Two of the largest values still add up inside 64 bits, so a sum is looked at after it was made.
+inline constexpr int kBits = 62;
+inline constexpr std::int64_t kSaturated = (std::int64_t{1} << kBits) - 1;
 
-[[nodiscard]] constexpr std::int64_t saturating_add(std::int64_t a, std::int64_t b) {
-  std::int64_t sum = 0;
-  if (__builtin_add_overflow(a, b, &sum)) return a > 0 ? kSaturated : std::numeric_limits<std::int64_t>::min();
-  return sum;
+// From -kSaturated - 1 to kSaturated: the two highest bits are the same.
+[[nodiscard]] constexpr bool in_range(std::int64_t n) { return (n ^ (n << 1)) >= 0; }
+
+// What has no room, out of the way of what has.
+[[nodiscard, gnu::noinline, gnu::cold]] constexpr std::int64_t saturated(bool negative) {
+  return negative ? -kSaturated : kSaturated;
 }
 
-// WebAssembly has no multiplication that reports overflow: there it is asked for only where one is possible.
-#ifdef __wasm__
-inline constexpr bool kOverflowIsReported = false;
-#else
-inline constexpr bool kOverflowIsReported = true;
-#endif
-
-// Whether a * b takes no more than 63 bits, by the bits that the factors leave unused.
-[[nodiscard]] constexpr bool has_room(std::int64_t a, std::int64_t b) {
-  const auto unused = [](std::int64_t n) { return std::countl_zero(static_cast<std::uint64_t>(n)); };
-  return (a | b) >= 0 && unused(a) + unused(b) >= 2 * 64 - 63;
+#ifndef __wasm__
+[[nodiscard]] constexpr std::int64_t saturating_add(std::int64_t a, std::int64_t b) {
+  const std::int64_t sum = a + b;
+  if (in_range(sum)) [[likely]]
+    return sum;
+  return saturated(sum < 0);
 }
 
 [[nodiscard]] constexpr std::int64_t saturating_multiply(std::int64_t a, std::int64_t b) {
-  if (!kOverflowIsReported && has_room(a, b)) return a * b;
   std::int64_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product)) {
-    return (a > 0) == (b > 0) ? kSaturated : std::numeric_limits<std::int64_t>::min();
-  }
-  return product;
+  if (!__builtin_mul_overflow(a, b, &product) && in_range(product)) [[likely]]
+    return product;
+  return saturated((a > 0) != (b > 0));
+}
+#else
+// WebAssembly chooses more cheaply than it branches, and has no multiplication that reports overflow, but counts zeros
+// in one step. Factors that leave so many bits unused (a negative one leaves none) have a product in range.
+[[nodiscard, gnu::always_inline]] constexpr std::int64_t saturating_add(std::int64_t a, std::int64_t b) {
+  const std::int64_t sum = a + b;
+  return sum < kSaturated ? sum : kSaturated;
 }
 
+[[nodiscard, gnu::noinline, gnu::cold, gnu::const]] constexpr std::int64_t far_multiply(std::int64_t a,
+                                                                                        std::int64_t b) {
+  std::int64_t product = 0;
+  if (!__builtin_mul_overflow(a, b, &product) && in_range(product)) return product;
+  return saturated((a > 0) != (b > 0));
+}
+
+[[nodiscard, gnu::always_inline]] constexpr std::int64_t saturating_multiply(std::int64_t a, std::int64_t b) {
+  const auto unused = [](std::int64_t n) { return std::countl_zero(static_cast<std::uint64_t>(n)); };
+  return unused(a) + unused(b) >= 2 * 64 - kBits ? a * b : far_multiply(a, b);
+}
+#endif
+
 // a / b rounded up; b > 0, a >= 0.
-[[nodiscard]] constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+[[nodiscard]] constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) {
+  return b == 1 ? a : a / b + (a % b != 0 ? 1 : 0);  // most things are divided by one, and a division takes long
+}
 
 template <class Tag>
 struct Quantity {

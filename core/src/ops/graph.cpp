@@ -287,7 +287,7 @@ Peak Frontier::at(const ProductTable& products) const {
   Bytes most;
   const Moment* highest = nullptr;
   for (const Moment& m : moments_) {
-    const Bytes bytes = plain ? plain_value(m.bytes, products, occurring) : m.bytes.at(products);
+    const Bytes bytes = plain ? plain_value(m.bytes, products, occurring) : Terms(m.bytes).at(products);
     if (bytes <= most) continue;
     most = bytes;
     highest = &m;
@@ -515,10 +515,11 @@ BlockProfile profile(const Graph& graph, const GradientPolicy& policy) {
   result.forward_without_grad = forward_frontier(graph, false);
   result.left_in_cache = frontier_without_scores(graph);
   result.forward_with_grad = forward_frontier(graph, true);
+  Polynomial saved, pinned, cached, entering;
   for (const Tensor& t : graph.tensors()) {
-    if (is_kept(t) && !t.external) result.saved += t.bytes;
-    if (t.pinned && !t.external) result.pinned += t.bytes;
-    if (t.cached && !t.external) result.cached += t.bytes;
+    if (is_kept(t) && !t.external) saved += t.bytes;
+    if (t.pinned && !t.external) pinned += t.bytes;
+    if (t.cached && !t.external) cached += t.bytes;
   }
   BackwardWalk walk(graph);
   bool entered = false;
@@ -526,13 +527,17 @@ BlockProfile profile(const Graph& graph, const GradientPolicy& policy) {
     if (!entered && walk.asks(i)) {
       entered = true;
       result.enters_at = static_cast<std::int32_t>(i);
-      walk.gradients([&](std::size_t t) { result.entering += graph.tensors()[t].bytes; });
+      walk.gradients([&](std::size_t t) { entering += graph.tensors()[t].bytes; });
     }
     const Polynomial live = walk.run(i);
     result.backward.consider({live, static_cast<std::int32_t>(i), walk.parameter_gradients(), {}});
     walk.settle(i);
     update_parameter(walk, i, policy, result.backward);
   }
+  result.saved = saved;
+  result.pinned = pinned;
+  result.cached = cached;
+  result.entering = entering;
   result.parameter_gradients = walk.all_parameter_gradients();
   result.cached_weight_copies = graph.cached_weight_copies();
   for (const Op& op : graph.ops()) result.flops += op.flops;

@@ -163,8 +163,10 @@ Dim chunk_of(const SymbolTable& t, const FrameworkSwitches& framework) {
 void fill_expert_rows(SymbolTable& t) {
   constexpr Dim kThousand = 1000;
   t[Symbol::sp] = divide_up(t[Symbol::s], t.stream_ranks);
+  if (t[Symbol::E] == 0) return;
+  t[Symbol::se] = divide_up(saturating_multiply(t[Symbol::s], t[Symbol::t]), t[Symbol::E]);
   const Dim wanted = saturating_multiply(t[Symbol::sp], t[Symbol::t]);
-  const Dim places = divide_up(saturating_multiply(wanted, t.capacity), std::max<Dim>(t[Symbol::E], 1) * kThousand);
+  const Dim places = divide_up(saturating_multiply(wanted, t.capacity), t[Symbol::E] * kThousand);
   t[Symbol::sx] = t.capacity > 0 ? saturating_multiply(places, t[Symbol::E]) : wanted;
   const Dim received = saturating_multiply(t[Symbol::sx], t.expert_tensor_ranks);
   t[Symbol::sm] = t.capacity > 0 ? received : divide_up(saturating_multiply(received, t.imbalance), kThousand);
@@ -193,17 +195,15 @@ SymbolTable widths_for(const BlockContext& c, const LayerGroup* group) {
   return t;
 }
 
-SymbolTable sized(SymbolTable t, const FrameworkSwitches& framework, BatchSize batch) {
+void set_size(SymbolTable& t, const FrameworkSwitches& framework, BatchSize batch) {
   const Dim tokens = divide_up(batch.sequence_length, t.sequence_ranks);
   t[Symbol::b] = batch.micro_batch;
   t[Symbol::s] = tokens;
   t[Symbol::sk] = framework.kept_logits > 0 ? std::min(framework.kept_logits, tokens) : tokens;
   t[Symbol::sc] = chunk_of(t, framework);
   t[Symbol::w] = t.window > 0 ? std::min(t.window, batch.sequence_length) : batch.sequence_length;
-  t[Symbol::se] = t[Symbol::E] > 0 ? divide_up(saturating_multiply(tokens, t[Symbol::t]), t[Symbol::E]) : 0;
   t[Symbol::nc] = divide_up(tokens, t.chunk);
   fill_expert_rows(t);
-  return t;
 }
 
 }  // namespace vramplan

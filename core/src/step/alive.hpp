@@ -12,9 +12,7 @@ namespace vramplan {
 // From the first step on.
 template <class Sink>
 void describe_standing(const ModelInStep& m, Sink& sink) {
-  sink.list(m.weights);
-  sink.list(m.states);
-  sink.list(m.others);
+  for (const Holding h : {Holding::weights, Holding::master_weights, Holding::states, Holding::others}) sink.list(m, h);
 }
 
 // Whole gradients of earlier micro-batches are there when the last one ends a unit's backward: the gradients of the
@@ -32,13 +30,13 @@ void describe_unit_end(const ModelInStep& m, Sink& sink) {
 // Of one model.
 template <class Sink>
 void describe_model(const ModelInStep& m, Event event, Sink& sink) {
-  if (event.kind == EventKind::load) return sink.list(m.weights);
+  if (event.kind == EventKind::load) return sink.list(m, Holding::weights);
   describe_standing(m, sink);
   describe_gradients(m, event, sink);
   describe_communication(m, event, sink);
   describe_earlier_logits(m, event, sink);
   describe_handed_on(m, event, sink);
-  if (event.kind == EventKind::optimizer_step) sink.list(m.temporaries);
+  if (event.kind == EventKind::optimizer_step) sink.list(m, Holding::temporaries);
   if (event.kind == EventKind::generation && generates(m.run)) return describe_generation(m, sink);
   if (event.kind == EventKind::gradient_reduction) describe_unit_end(m, sink);
   if (event.kind == EventKind::reference_forward && !runs_reference(m)) return;

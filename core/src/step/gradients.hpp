@@ -43,11 +43,11 @@ void describe_gradients_done(const ModelInStep& m, Event event, Sink& sink) {
 
 // Gradients that nothing is added to any more.
 template <class Sink>
-void describe_complete_gradients(const ModelInStep& m, const CountedList& list, Sink& sink) {
+void describe_complete_gradients(const ModelInStep& m, Holding gradients, Sink& sink) {
   if (uses_side_streams(m.run) && !m.run.sharding.defers_reduction) {
-    sink.side_list(list);
+    sink.side_list(m, gradients);
   } else {
-    sink.list(list);
+    sink.list(m, gradients);
   }
 }
 
@@ -76,18 +76,18 @@ void describe_gradients(const ModelInStep& m, Event event, Sink& sink) {
   const bool from_last_pass = m.run.accumulation_steps > 1 && !before_first_pass && (in_pass(event.kind) || beside);
   if (from_last_pass || zero_2_or_3) describe_waiting_gradient(m, event, sink);
   if (event.kind == EventKind::optimizer_step) {
-    describe_complete_gradients(m, m.gradients, sink);
+    describe_complete_gradients(m, Holding::gradients, sink);
   } else if (event.kind == EventKind::gradient_reduction) {
-    describe_complete_gradients(m, s.engine == Engine::deepspeed ? m.kept : m.gradients, sink);
+    describe_complete_gradients(m, s.engine == Engine::deepspeed ? Holding::kept : Holding::gradients, sink);
   } else if (zero_2_or_3) {
     // Stage 3 has one place for all gradients of the rank; stage 2 makes a new one in each pass and adds it to the
     // last.
-    if (s.stage == 3 || from_last_pass) sink.list(m.kept);
-    if (s.stage == 2 && is_backward(event.kind)) sink.list(m.gradients);
+    if (s.stage == 3 || from_last_pass) sink.list(m, Holding::kept);
+    if (s.stage == 2 && is_backward(event.kind)) sink.list(m, Holding::gradients);
   } else if (from_last_pass) {
-    describe_complete_gradients(m, m.kept, sink);
+    describe_complete_gradients(m, Holding::kept, sink);
   } else if (event.kind == EventKind::value_backward) {
-    sink.list(m.gradients);
+    sink.list(m, Holding::gradients);
   } else if (is_backward(event.kind)) {
     describe_gradients_done(m, event, sink);
   }
@@ -133,7 +133,7 @@ void describe_communication(const ModelInStep& m, Event event, Sink& sink) {
   const Sharding& s = m.run.sharding;
   const bool reduces = event.kind == EventKind::gradient_reduction;
   const bool goes_back = is_backward(event.kind) || event.kind == EventKind::value_backward;
-  if (goes_back || (reduces && s.stage < 3)) sink.list(m.buffers);
+  if (goes_back || (reduces && s.stage < 3)) sink.list(m, Holding::buffers);
   if (reduces && s.engine == Engine::deepspeed && s.stage == 1 && !s.host_gradients) {
     // The rank's part is copied out of the bucket, whose gradients have gone by then.
     const std::int64_t trained = m.run.inventory.trained().value;

@@ -1,4 +1,4 @@
-// What a model has in a step: its graphs in the size that is asked, and lists of its weights, states and buffers.
+// What a model has in a step: its graphs in the size that is asked, and its weights, states and buffers.
 #include "step/model_in_step.hpp"
 
 #include <utility>
@@ -33,7 +33,7 @@ Run value_model_run(const Run& run) {
 }
 
 void size_graph(WalkedGraph& w, const FrameworkSwitches& framework, BatchSize batch) {
-  w.symbols = sized(w.graph().widths(), framework, batch);
+  set_size(w.symbols, framework, batch);
   const ProductTable products = products_of(w.symbols);
   w.input = w.profile().input.at(products);
   w.saved = w.profile().saved.at(products);
@@ -102,13 +102,6 @@ void add_others(Contributions& out, const Run& run) {
   }
 }
 
-template <class Add>
-void fill(CountedList& counted, Add add) {
-  counted.list.clear();
-  add(counted.list);
-  counted.bytes = counted.list.total();
-}
-
 void add_all_weights(Contributions& out, const Run& run) {
   add_weights(out, run.inventory, run.training, run.types, run.sharding);
   if (run.training.reference == Reference::model) {
@@ -119,27 +112,24 @@ void add_all_weights(Contributions& out, const Run& run) {
   }
 }
 
-void fill_lists(ModelInStep& m) {
+void add_held(Contributions& out, const ModelInStep& m, Holding holding) {
   const Run& r = m.run;
-  fill(m.weights, [&](Contributions& out) { add_all_weights(out, r); });
-  fill(m.states, [&](Contributions& out) {
-    add_master_weights(out, r.inventory, r.training, r.types, r.sharding);
-    m.master_weights = out.total();
-    add_optimizer_states(out, m.optimizer, r.sharding);
-  });
-  fill(m.gradients, [&](Contributions& out) { add_gradients(out, r.inventory, r.types, r.sharding); });
-  fill(m.kept, [&](Contributions& out) {
-    const ElementType unreduced = r.framework.reduces_in_fp32 ? ElementType::fp32 : working_type(r);
-    add_gradients_between_passes(out, r.inventory, r.types, r.sharding, unreduced);
-  });
-  fill(m.temporaries,
-       [&](Contributions& out) { add_optimizer_temporaries(out, m.optimizer, r.inventory, r.types, r.sharding); });
-  const ZeroSizes sizes = zero_sizes(r.sharding, r.model->hidden_size);
-  fill(m.buffers, [&](Contributions& out) { add_backward_buffers(out, r.inventory, r.types, r.sharding, sizes); });
-  fill(m.others, [&](Contributions& out) {
-    add_others(out, r);
-    add_standing_buffers(out, r.inventory, r.types, r.sharding, sizes);
-  });
+  const auto sizes = [&] { return zero_sizes(r.sharding, r.model->hidden_size); };
+  switch (holding) {
+    case Holding::weights: return add_all_weights(out, r);
+    case Holding::master_weights: return add_master_weights(out, r.inventory, r.training, r.types, r.sharding);
+    case Holding::states: return add_optimizer_states(out, m.optimizer, r.sharding);
+    case Holding::gradients: return add_gradients(out, r.inventory, r.types, r.sharding);
+    case Holding::kept: {
+      const ElementType unreduced = r.framework.reduces_in_fp32 ? ElementType::fp32 : working_type(r);
+      return add_gradients_between_passes(out, r.inventory, r.types, r.sharding, unreduced);
+    }
+    case Holding::temporaries: return add_optimizer_temporaries(out, m.optimizer, r.inventory, r.types, r.sharding);
+    case Holding::buffers: return add_backward_buffers(out, r.inventory, r.types, r.sharding, sizes());
+    case Holding::others:
+      add_others(out, r);
+      return add_standing_buffers(out, r.inventory, r.types, r.sharding, sizes());
+  }
 }
 
 }  // namespace
@@ -149,8 +139,8 @@ ModelInStep model_in_step(Run prepared, GraphSet& graphs) {
   m.run = std::move(prepared);
   const Run& run = m.run;
   m.optimizer = optimizer_memory(run.inventory, run.training, run.framework, run.types, deals_experts(run.layout));
-  m.embedding = {graphs.embedding(embedding_context(run), embedding_policy(run))};
-  m.head = {graphs.head(head_context(run), head_policy(run))};
+  m.embedding = WalkedGraph(graphs.embedding(embedding_context(run), embedding_policy(run)));
+  m.head = WalkedGraph(graphs.head(head_context(run), head_policy(run)));
   m.stacks = stacks_of(run, graphs);
   m.reference = reference_of(run, graphs);
   for (const LayerStack& stack : m.stacks) m.layers += stack.count;
@@ -168,9 +158,19 @@ ModelInStep model_in_step(Run prepared, GraphSet& graphs) {
   return m;
 }
 
+Contributions contributions_of(const ModelInStep& m, Holding holding) {
+  Contributions out;
+  add_held(out, m, holding);
+  return out;
+}
+
 void measure(ModelInStep& m) {
   size_graphs(m);
-  fill_lists(m);
+  for (std::size_t h = 0; h < kHoldingCount; ++h) {
+    Contributions sum(Contributions::Keeps::sum);
+    add_held(sum, m, static_cast<Holding>(h));
+    m.held[h] = sum.total();
+  }
 }
 
 }  // namespace vramplan

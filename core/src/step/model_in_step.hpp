@@ -9,8 +9,10 @@ namespace vramplan {
 
 // Graphs are built or shared; nothing has a size yet. Of the value model too.
 [[nodiscard]] ModelInStep model_in_step(Run run, GraphSet& graphs);
-// Sizes graphs and fills lists for the run as it is, of this model alone.
+// Sizes graphs and counts what is held for the run as it is, of this model alone.
 void measure(ModelInStep& m);
+// What is held, part by part.
+[[nodiscard]] Contributions contributions_of(const ModelInStep& m, Holding holding);
 
 inline bool runs_reference(const ModelInStep& m) { return !m.reference.empty(); }
 

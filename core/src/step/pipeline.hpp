@@ -40,7 +40,9 @@ inline std::int64_t earlier_logits(const Run& run, EventKind kind) {
 
 template <class Sink>
 void describe_earlier_logits(const ModelInStep& m, Event event, Sink& sink) {
-  sink.term(Component::logits, bytes_per_element(m.run.types.compute), 1, earlier_logits(m.run, event.kind),
+  const std::int64_t earlier = earlier_logits(m.run, event.kind);
+  if (earlier == 0) return;
+  sink.term(Component::logits, bytes_per_element(m.run.types.compute), 1, earlier,
             Factor{"b", m.run.training.micro_batch}, Factor{"s", tokens_of(m.run)},
             Factor{"V", saturating_multiply(head_rows_of(*m.run.model), m.run.layout.tp)});
 }

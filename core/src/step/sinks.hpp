@@ -1,4 +1,4 @@
-// What a description of an event is told to: `list` for contributions counted before, `term` for count x each x
+// What a description of an event is told to: `list` for what is held and counted before, `term` for count x each x
 // ceil(product of factors / ranks), `saved` and `moment` for what a graph keeps; `side_list` and `side` for what FSDP2
 // takes on a stream of its own.
 #pragma once
@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "step/model_in_step.hpp"
 #include "vramplan/step.hpp"
 
 namespace vramplan {
@@ -13,14 +14,15 @@ namespace vramplan {
 // Adds bytes only.
 struct ByteSink {
   Bytes bytes;
-  void list(const CountedList& counted) { bytes += counted.bytes; }
-  void side_list(const CountedList& counted) { list(counted); }
+  void list(const ModelInStep& m, Holding h) { bytes += m.bytes_of(h); }
+  void side_list(const ModelInStep& m, Holding h) { list(m, h); }
   template <class... Factors>
   void side(Component component, std::int64_t each, std::int64_t ranks, std::int64_t count, const Factors&... factors) {
     term(component, each, ranks, count, factors...);
   }
   template <class... Factors>
   void term(Component, std::int64_t each, std::int64_t ranks, std::int64_t count, const Factors&... factors) {
+    if (count == 0) return;
     std::int64_t product = 1;
     ((product = saturating_multiply(product, factors.value)), ...);
     if (ranks > 1) product = divide_up(product, ranks);
@@ -40,7 +42,7 @@ struct ByteSink {
 
 // Adds bytes of the main stream only.
 struct MainStreamSink : ByteSink {
-  void side_list(const CountedList&) {}
+  void side_list(const ModelInStep&, Holding) {}
   template <class... Factors>
   void side(Component, std::int64_t, std::int64_t, std::int64_t, const Factors&...) {}
 };
@@ -48,8 +50,11 @@ struct MainStreamSink : ByteSink {
 // Keeps what the bytes are.
 struct ContributionSink {
   std::vector<Contribution> out;
-  void list(const CountedList& counted) { out.insert(out.end(), counted.list.begin(), counted.list.end()); }
-  void side_list(const CountedList& counted) { list(counted); }
+  void list(const ModelInStep& m, Holding h) {
+    const Contributions held = contributions_of(m, h);
+    out.insert(out.end(), held.begin(), held.end());
+  }
+  void side_list(const ModelInStep& m, Holding h) { list(m, h); }
   template <class... Factors>
   void side(Component component, std::int64_t each, std::int64_t ranks, std::int64_t count, const Factors&... factors) {
     term(component, each, ranks, count, factors...);

@@ -82,7 +82,7 @@ class Stacks {
                        .group = group,
                        .trained = trained,
                        .checkpointed = checkpoints,
-                       .block = {graphs_.block(context, group, checkpoints, block_policy(run_))},
+                       .block = WalkedGraph(graphs_.block(context, group, checkpoints, block_policy(run_))),
                        .parameters = run_.inventory.layers[group]});
     next_ += count;
   }
@@ -101,8 +101,8 @@ std::vector<WalkedGraph> reference_of(const Run& run, GraphSet& set) {
   std::vector<WalkedGraph> graphs;
   if (!asks_reference(run.training)) return graphs;
   const BlockContext context = reference_context(run);
-  for (std::size_t i = 0; i < run.model->groups.size(); ++i) graphs.push_back({set.block(context, i, false, {})});
-  graphs.push_back({set.head(context, {})});
+  for (std::size_t i = 0; i < run.model->groups.size(); ++i) graphs.emplace_back(set.block(context, i, false, {}));
+  graphs.emplace_back(set.head(context, {}));
   return graphs;
 }
 

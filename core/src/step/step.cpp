@@ -56,7 +56,7 @@ Bytes logits_hole(const Run& run, Event event) {
 
 // By the first step of the optimizer.
 Bytes states_made(const ModelInStep& m) {
-  Bytes made = m.states.bytes - m.master_weights;
+  Bytes made = m.bytes_of(Holding::states);
   for (const ModelInStep& value : m.value_model) made += states_made(value);
   return made;
 }
@@ -167,7 +167,7 @@ Step::SidePools Step::side_pools() const {
   const Bytes unit = Bytes(is_quantized(r.types.base) ? 1 : bytes) * layer;
   const Bytes neighbour = std::max(Bytes(bytes) * end.value, model_.layers > 1 ? unit : Bytes{});
   const bool on_side = !r.sharding.defers_reduction && !updates_in_backward(r.training.optimizer);
-  return {unit + neighbour, on_side ? model_.gradients.bytes : Bytes{}};
+  return {unit + neighbour, on_side ? model_.bytes_of(Holding::gradients) : Bytes{}};
 }
 
 }  // namespace vramplan
