@@ -65,11 +65,83 @@ TEST_CASE("by default litgpt's AdamW makes multi-tensor temporaries, Unsloth's d
   CHECK(temporaries(FrameworkId::litgpt, false) < temporaries(FrameworkId::litgpt, std::nullopt));
 }
 
-TEST_CASE("litgpt's mixed precision casts weights for each use, its true precision none") {
-  const auto copied = [](Precision precision) {
-    return held(step_of(training(FrameworkId::litgpt, Method::full, precision)), Component::autocast_weights,
-                EventKind::forward_head);
+TEST_CASE("mixed precision casts weights for each use, true precision none") {
+  for (const FrameworkId framework : {FrameworkId::litgpt, FrameworkId::torchtune}) {
+    const auto copied = [&](Precision precision) {
+      return held(step_of(training(framework, Method::full, precision)), Component::autocast_weights,
+                  EventKind::forward_head);
+    };
+    CHECK(copied(Precision::bf16_amp) > 0);
+    CHECK(copied(Precision::bf16) == 0);
+  }
+}
+
+TEST_CASE("adapters are of the type that modules are made in") {
+  for (const FrameworkId framework : {FrameworkId::torchtune, FrameworkId::deepspeed}) {
+    CHECK(adapter_bytes_each(framework, Precision::bf16) == 2);
+    CHECK(adapter_bytes_each(framework, Precision::fp32) == 4);
+  }
+}
+
+namespace {
+
+constexpr std::int64_t kTokens = 16;
+
+// A layer alone in 16 bits: what it keeps for backward, or the most inside its forward pass when nothing is trained.
+std::int64_t highest_of(const FrameworkSwitches& switches, const Mixer& mixer, bool with_grad) {
+  ModelArchitecture model;
+  model.hidden_size = 8;
+  LayerGroup layer;
+  layer.count = 1;
+  layer.mixers = {mixer};
+  BlockContext c;
+  c.model = &model;
+  c.framework = switches;
+  c.attention = AttentionKernel::flash;
+  c.trains_base = with_grad;
+  c.gradient_enters = with_grad;
+  const Graph g = block_graph(c, layer, false);
+  const ProductTable products = products_of(sized(g.widths(), c.framework, {1, kTokens}));
+  const BlockProfile p = profile(g);
+  return with_grad ? p.saved.at(products).value : p.forward_without_grad.at(products).bytes.value;
+}
+
+FrameworkSwitches switches_of(FrameworkId framework) {
+  return switches_for(training(framework, Method::full, Precision::bf16), {});
+}
+
+}  // namespace
+
+// One wide query, whose rotation is the highest moment, unless one kernel makes it: then it is attention, with query
+// and output. In halves of the query in 16 bits.
+TEST_CASE("what rotary positions hold for a moment: kernels of one pass, operations in 16 bits, in FP32") {
+  Attention wide;
+  wide.heads = 64;
+  wide.kv_heads = 1;
+  wide.head_dim = 64;
+  const auto halves = [&](FrameworkId framework) {
+    constexpr std::int64_t kHalfQuery = kTokens * 64 * 64;
+    return highest_of(switches_of(framework), wide, false) / kHalfQuery;
   };
-  CHECK(copied(Precision::bf16_amp) > 0);
-  CHECK(copied(Precision::bf16) == 0);
+  CHECK(halves(FrameworkId::unsloth) == 2 * 2);
+  CHECK(halves(FrameworkId::liger) == 2 * 2);
+  CHECK(halves(FrameworkId::transformers) == 2 * 3 + 1);     // query, times cosine, turned, and the half made negative
+  CHECK(halves(FrameworkId::torchtitan) == 2 * (2 + 2));     // complex: an FP32 copy and its product
+  CHECK(halves(FrameworkId::torchtune) == 2 * (2 + 2 + 2));  // two products in FP32 and their sum
+}
+
+TEST_CASE("recurrent layers keep less where kernels for them are installed, as Unsloth and torchtitan do") {
+  const auto kept = [](FrameworkSwitches s, RecurrenceKernel kernel) {
+    s.recurrence = kernel;
+    return highest_of(s, Mamba2{.heads = 4, .head_dim = 4, .groups = 1, .state_size = 8}, true);
+  };
+  for (const FrameworkId framework : {FrameworkId::unsloth, FrameworkId::torchtitan}) {
+    const FrameworkSwitches s = switches_of(framework);
+    CHECK(kept(s, s.recurrence) == kept(s, RecurrenceKernel::fused));
+    CHECK(kept(s, RecurrenceKernel::fused) < kept(s, RecurrenceKernel::composite));
+  }
+  TrainingChoice t = training(FrameworkId::transformers, Method::full, Precision::bf16);
+  CHECK(switches_for(t, {}).recurrence == RecurrenceKernel::composite);
+  t.recurrence = Recurrence::fused;
+  CHECK(switches_for(t, {}).recurrence == RecurrenceKernel::fused);
 }

@@ -118,6 +118,7 @@ TEST_CASE("tokens in one chunk of the loss") {
   CHECK(chunk(of_liger, {2, 4096}, 4096, 32000) == 1024);   // Mistral: 8 parts
   CHECK(chunk(of_liger, {1, 16384}, 2048, 248320) == 256);  // 122 parts, 135 tokens
   CHECK(chunk(of_liger, {1, 5}, 8, 8) == 5);                // one part: never more than there are
+  CHECK(chunk(switches(liger, CrossEntropy::chunked), {1, 8192}, 4096, 128256) == 256);
   CHECK(chunk(switches(transformers, CrossEntropy::chunked, Kernels::fused), {1, 8192}, 4096, 128256) == 256);
   CHECK(chunk(switches(transformers, CrossEntropy::fused), {1, 8192}, 4096, 128256) == 256);
   // TRL: 4096 tokens.

@@ -130,6 +130,13 @@ TEST_CASE("torchtitan: a chunked loss holds an eighth of the logits, in forward"
   CHECK(with_vocabulary(compiled, event) - weight_gradient == Bytes(2 * 2 * kTokens / 8 * kV));
 }
 
+TEST_CASE("torchtitan: before 0.2 SDPA got keys and values of all heads") {
+  const auto kept_by = [](Version version) {
+    return kept(step_of({.recompute = Recompute::none, .version = version}));
+  };
+  CHECK(kept_by(kOlder) - kept_by({0, 2}) == Bytes(kTokens * 2 * 2 * (kQ - kKeys)));
+}
+
 TEST_CASE("torchtitan: the last block stays whole where releases before 0.2 were not told to reshard it") {
   const auto gathered = [](const Choices& choices, const LayoutChoice& layout) {
     const Step step = step_of(choices, layout);

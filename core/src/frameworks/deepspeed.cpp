@@ -9,8 +9,7 @@ FrameworkSwitches deepspeed_switches(const TrainingChoice& t, const Sharding& sh
   FrameworkSwitches s = transformers_switches(t, sharding);
   s.source = "deepspeed";
   s.autocast = false;
-  s.fp32_adapters = t.precision == Precision::fp32;
-  s.adapter_casts_input = true;
+  s.fp32_adapters = false;
   s.raises_leftovers = false;
   return s;
 }

@@ -22,7 +22,7 @@ FrameworkSwitches litgpt_switches(const TrainingChoice& t, const Sharding& shard
                                                                                             : LossKind::kept_chunked;
   s.loss_chunk_tokens = kHeadChunkTokens;
   s.autocast = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
-  s.fp32_adapters = s.autocast || t.precision == Precision::fp32;  // of the type that modules are made in
+  s.fp32_adapters = s.autocast;  // of the type that modules are made in
   s.fuses_qkv = true;
   s.native_gelu = true;
   s.quantizes_head = true;

@@ -11,13 +11,9 @@ FrameworkSwitches megatron_switches(const TrainingChoice& t) {
   s.megatron_modules = true;
   s.fp8 = t.precision == Precision::fp8;
   s.vocabulary_multiple = kVocabularyMultiple;
-  const bool fused = t.kernels != Kernels::eager;
-  s.norm = fused ? NormKernel::fused : NormKernel::composite;
-  s.rotary = RotaryKernel::fused_forward;
-  s.gated_mlp = fused ? GatedMlpKernel::fused : GatedMlpKernel::composite;
+  s.norm = t.kernels != Kernels::eager ? NormKernel::fused : NormKernel::composite;
   s.recurrence = RecurrenceKernel::fused;
   s.loss = t.cross_entropy == CrossEntropy::fused ? LossKind::fused_kernel : LossKind::vocab_parallel;
-  s.logits_upcast = false;
   // tensor_parallel/random.py, CheckpointFunction: backward runs the layer with a graph of its own.
   s.reentrant_checkpoints = true;
   s.foreach_optimizer = false;  // TransformerEngine's FusedAdam

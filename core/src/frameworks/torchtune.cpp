@@ -19,7 +19,6 @@ FrameworkSwitches torchtune_switches(const TrainingChoice& t) {
                                                                                             : LossKind::in_type_chunked;
   s.loss_chunks = s.loss == LossKind::in_type_chunked ? 8 : 1;  // CEWithChunkedOutputLoss, num_output_chunks
   s.autocast = t.precision == Precision::bf16_amp || t.precision == Precision::fp16_amp;
-  s.fp32_adapters = t.precision == Precision::fp32;
   // Its configurations ask for the fused AdamW (recipes/configs, fused: True); others are as PyTorch makes them.
   s.foreach_optimizer = t.optimizer.foreach.value_or(t.optimizer.name != OptimizerName::adamw);
   return s;
