@@ -119,13 +119,16 @@ TEST_CASE("what rotary positions hold for a moment: kernels of one pass, operati
   wide.heads = 64;
   wide.kv_heads = 1;
   wide.head_dim = 64;
+  constexpr std::int64_t kHalfQuery = kTokens * 64 * 64;
   const auto halves = [&](FrameworkId framework) {
-    constexpr std::int64_t kHalfQuery = kTokens * 64 * 64;
     return highest_of(switches_of(framework), wide, false) / kHalfQuery;
   };
   CHECK(halves(FrameworkId::unsloth) == 2 * 2);
   CHECK(halves(FrameworkId::liger) == 2 * 2);
-  CHECK(halves(FrameworkId::transformers) == 2 * 3 + 1);     // query, times cosine, turned, and the half made negative
+  CHECK(halves(FrameworkId::transformers) == 2 * 3 + 1);  // query, times cosine, turned, and the half made negative
+  TrainingChoice fused = training(FrameworkId::transformers, Method::full, Precision::bf16);
+  fused.kernels = Kernels::fused;
+  CHECK(highest_of(switches_for(fused, {}), wide, false) / kHalfQuery == 2 * 2);
   CHECK(halves(FrameworkId::torchtitan) == 2 * (2 + 2));     // complex: an FP32 copy and its product
   CHECK(halves(FrameworkId::torchtune) == 2 * (2 + 2 + 2));  // two products in FP32 and their sum
 }

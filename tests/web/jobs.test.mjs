@@ -202,6 +202,7 @@ for (const [language, words] of Object.entries(texts)) {
     assert.equal(await page.evaluate(() => document.querySelector('input[name=method]:checked').value), 'lora');
     await tabTo(page, () => document.activeElement.id === 'field-hardware-count');
     await page.keyboard.type('8');
+    await settled(page); // a new answer empties the readings
     await tabTo(page, () => document.activeElement.closest?.('.memory-bar'));
     await page.keyboard.press('ArrowRight');
     assert.notEqual((await page.locator('#memory-bar-reading').textContent()).trim(), '');
