@@ -125,12 +125,15 @@ TEST_CASE("what rotary positions hold for a moment: kernels of one pass, operati
   };
   CHECK(halves(FrameworkId::unsloth) == 2 * 2);
   CHECK(halves(FrameworkId::liger) == 2 * 2);
-  CHECK(halves(FrameworkId::transformers) == 2 * 3 + 1);  // query, times cosine, turned, and the half made negative
+  // The query, which its caller names, its product with cosines, that of what is turned with sines, and their sum.
+  CHECK(halves(FrameworkId::transformers) == 2 * 4);
   TrainingChoice fused = training(FrameworkId::transformers, Method::full, Precision::bf16);
   fused.kernels = Kernels::fused;
   CHECK(highest_of(switches_for(fused, {}), wide, false) / kHalfQuery == 2 * 2);
-  CHECK(halves(FrameworkId::torchtitan) == 2 * (2 + 2));     // complex: an FP32 copy and its product
-  CHECK(halves(FrameworkId::torchtune) == 2 * (2 + 2 + 2));  // two products in FP32 and their sum
+  // Query, FP32 copy, complex product, and the result in 16 bits.
+  CHECK(halves(FrameworkId::torchtitan) == 2 * (1 + 2 + 2 + 1));
+  // torchtune/modules/position_embeddings.py: query, FP32 copy, both halves of the result stacked to one.
+  CHECK(halves(FrameworkId::torchtune) == 2 * (1 + 2 + 2 + 2));
 }
 
 TEST_CASE("recurrent layers keep less where kernels for them are installed, as Unsloth and torchtitan do") {

@@ -11,11 +11,20 @@ ElementType wider(ElementType a, ElementType b) { return bytes_per_element(a) >=
 
 bool is_view(const Graph& g, TensorId x) { return g.at(x).base != kNoTensor; }
 
+// One function for queries and keys, whose arguments live until it returns (transformers, apply_rotary_pos_emb;
+// torchtitan, apply_rotary_emb); others are called for each.
+bool rotates_together(const BlockContext& c) {
+  return c.framework.rotary == RotaryKernel::composite || c.framework.rotary == RotaryKernel::composite_complex;
+}
+
 // x * cos + rotate_half(x) * sin. The tables have the type of the residual stream and are shared by all layers.
 TensorId rotary(Graph& g, const BlockContext& c, TensorId x, Dim head_dim) {
   const Size size = g.at(x).size;
   if (c.framework.rotary == RotaryKernel::composite_complex) {
-    return cast(g, scale(g, cast(g, x, ElementType::fp32, kAttention)), size.type, kAttention);
+    const TensorId raised = cast(g, x, ElementType::fp32, kAttention);
+    const TensorId lowered = cast(g, scale(g, raised), size.type, kAttention);
+    g.hold({x, raised});
+    return lowered;
   }
   // In place, on a tensor of its own (liger_kernel/ops/rope.py, rope_forward: contiguous).
   if (c.framework.rotary == RotaryKernel::fused) return is_view(g, x) ? copy(g, x) : x;
@@ -37,6 +46,7 @@ TensorId rotary(Graph& g, const BlockContext& c, TensorId x, Dim head_dim) {
   g.hold({turned});
   const TensorId rotated = add(g, straight, turned_sin);
   const TensorId lowered = in_fp32 ? cast(g, rotated, size.type, kAttention) : rotated;
+  g.hold({x});
   return c.framework.rotary == RotaryKernel::composite_joined ? copy(g, lowered) : lowered;
 }
 
@@ -273,8 +283,10 @@ TensorId attention(Graph& g, const BlockContext& c, TensorId x, const Attention&
     p.k = norm(g, c, p.k, {Symbol::kv}, a.qk_norm == QkNorm::head ? Symbol::ak : Symbol::one);
   }
   if (a.rotary && c.model->position == PositionType::rope) {
-    p.q = rotary(g, c, p.q, a.head_dim);
-    p.k = rotary(g, c, p.k, a.head_dim);
+    const TensorId q = p.q, k = p.k;
+    p.q = rotary(g, c, q, a.head_dim);
+    p.k = rotary(g, c, k, a.head_dim);
+    if (rotates_together(c)) g.hold({q, k});
   }
   p.k = through_cache(g, c, p.k);
   p.v = through_cache(g, c, p.v);
