@@ -46,8 +46,10 @@ const crash =
 /** Plans beside each other, a crash explained, a change applied, a link that was damaged, a layout by hand. */
 async function useEverything(page) {
   await page.locator('#diagnose-input').fill(crash);
+  await page.locator('.diagnosis').waitFor();
+  await settled(page); // a plan is kept once its answer is there
   await page.locator('.answer-tools .quiet').nth(1).click();
-  await settled(page);
+  await page.locator('.compare').waitFor();
   await page.locator('.change button').first().click();
   await settled(page);
 }
