@@ -87,8 +87,15 @@ namespace {
 
 constexpr std::int64_t kTokens = 16;
 
-// A layer alone in 16 bits: what it keeps for backward, or the most inside its forward pass when nothing is trained.
-std::int64_t highest_of(const FrameworkSwitches& switches, const Mixer& mixer, bool with_grad) {
+// A layer alone in 16 bits.
+struct Layer {
+  BlockProfile profile;
+  ProductTable products;
+  [[nodiscard]] std::int64_t kept() const { return profile.saved.at(products).value; }
+  [[nodiscard]] std::int64_t highest() const { return profile.forward_without_grad.at(products).bytes.value; }
+};
+
+Layer layer_of(const FrameworkSwitches& switches, const Mixer& mixer, bool trained) {
   ModelArchitecture model;
   model.hidden_size = 8;
   LayerGroup layer;
@@ -98,12 +105,10 @@ std::int64_t highest_of(const FrameworkSwitches& switches, const Mixer& mixer, b
   c.model = &model;
   c.framework = switches;
   c.attention = AttentionKernel::flash;
-  c.trains_base = with_grad;
-  c.gradient_enters = with_grad;
+  c.trains_base = trained;
+  c.gradient_enters = trained;
   const Graph g = block_graph(c, layer, false);
-  const ProductTable products = products_of(sized(g.widths(), c.framework, {1, kTokens}));
-  const BlockProfile p = profile(g);
-  return with_grad ? p.saved.at(products).value : p.forward_without_grad.at(products).bytes.value;
+  return {profile(g), products_of(sized(g.widths(), c.framework, {1, kTokens}))};
 }
 
 FrameworkSwitches switches_of(FrameworkId framework) {
@@ -120,16 +125,15 @@ TEST_CASE("what rotary positions hold for a moment: kernels of one pass, operati
   wide.kv_heads = 1;
   wide.head_dim = 64;
   constexpr std::int64_t kHalfQuery = kTokens * 64 * 64;
-  const auto halves = [&](FrameworkId framework) {
-    return highest_of(switches_of(framework), wide, false) / kHalfQuery;
-  };
+  const auto halves_by = [&](const FrameworkSwitches& s) { return layer_of(s, wide, false).highest() / kHalfQuery; };
+  const auto halves = [&](FrameworkId framework) { return halves_by(switches_of(framework)); };
   CHECK(halves(FrameworkId::unsloth) == 2 * 2);
   CHECK(halves(FrameworkId::liger) == 2 * 2);
   // The query, which its caller names, its product with cosines, that of what is turned with sines, and their sum.
   CHECK(halves(FrameworkId::transformers) == 2 * 4);
   TrainingChoice fused = training(FrameworkId::transformers, Method::full, Precision::bf16);
   fused.kernels = Kernels::fused;
-  CHECK(highest_of(switches_for(fused, {}), wide, false) / kHalfQuery == 2 * 2);
+  CHECK(halves_by(switches_for(fused, {})) == 2 * 2);
   // Query, FP32 copy, complex product, and the result in 16 bits.
   CHECK(halves(FrameworkId::torchtitan) == 2 * (1 + 2 + 2 + 1));
   // torchtune/modules/position_embeddings.py: query, FP32 copy, both halves of the result stacked to one.
@@ -139,7 +143,7 @@ TEST_CASE("what rotary positions hold for a moment: kernels of one pass, operati
 TEST_CASE("recurrent layers keep less where kernels for them are installed, as Unsloth and torchtitan do") {
   const auto kept = [](FrameworkSwitches s, RecurrenceKernel kernel) {
     s.recurrence = kernel;
-    return highest_of(s, Mamba2{.heads = 4, .head_dim = 4, .groups = 1, .state_size = 8}, true);
+    return layer_of(s, Mamba2{.heads = 4, .head_dim = 4, .groups = 1, .state_size = 8}, true).kept();
   };
   for (const FrameworkId framework : {FrameworkId::unsloth, FrameworkId::torchtitan}) {
     const FrameworkSwitches s = switches_of(framework);
