@@ -15,8 +15,12 @@ export interface Vramplan {
 }
 
 export interface VramplanOptions {
-  /** The bytes of vramplan.wasm: the page carries them, nothing is fetched. */
-  wasmBinary: Uint8Array;
+  /** The bytes of vramplan.wasm, or else what makes an instance of them; nothing is fetched. */
+  wasmBinary?: Uint8Array;
+  instantiateWasm?: (
+    imports: WebAssembly.Imports,
+    received: (instance: WebAssembly.Instance, module: WebAssembly.Module) => void,
+  ) => WebAssembly.Exports;
   /** Return the name unchanged. Needed although nothing is loaded: the default builds a URL, which fails in a blob. */
   locateFile(name: string): string;
 }

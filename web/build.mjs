@@ -43,7 +43,7 @@ async function bundleScript(name, define = {}) {
     format: 'iife',
     target: 'es2022',
     charset: 'ascii', // a saved copy may be written in another encoding
-    define,
+    define: { 'import.meta.url': '"engine.js"', ...define }, // there is none in a classic script
     legalComments: 'none',
     write: false,
   });
@@ -53,10 +53,7 @@ async function bundleScript(name, define = {}) {
 
 async function bundleEngine() {
   const wasm = gzipSync(readFileSync(join(wasmDir, 'vramplan.wasm')), { level: 9 }).toString('base64');
-  return bundleScript('engine.ts', {
-    VRAMPLAN_WASM: JSON.stringify(wasm),
-    'import.meta.url': '"engine.js"', // there is none in a classic script
-  });
+  return bundleScript('worker.ts', { VRAMPLAN_WASM: JSON.stringify(wasm) });
 }
 
 /** What the page knows before the planner has started, by the module that it carries: src/first.ts, and its picture. */

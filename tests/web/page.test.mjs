@@ -147,6 +147,101 @@ for (const [name, address] of Object.entries({ hosted: () => server.url, 'one fi
   });
 }
 
+/** What the workers are asked, in `asked`; calls named in `held` wait until `release()`. */
+const watchWorkers = (page) =>
+  page.addInitScript(() => {
+    const send = Worker.prototype.postMessage;
+    const waiting = [];
+    Object.assign(globalThis, { asked: [], held: [], release: () => waiting.splice(0).forEach((go) => go()) });
+    Worker.prototype.postMessage = function (call) {
+      globalThis.asked.push(call.name);
+      if (globalThis.held.includes(call.name)) waiting.push(() => send.call(this, call));
+      else send.call(this, call);
+    };
+  });
+
+/** Types a micro-batch; the first number as the next frame shows it, and whether a worker was asked for it. */
+const typeBatch = (page, batch) =>
+  page.evaluate(async (batch) => {
+    globalThis.asked = [];
+    const field = document.getElementById('field-training-micro_batch');
+    field.value = batch;
+    field.dispatchEvent(new Event('input', { bubbles: true }));
+    await new Promise(requestAnimationFrame);
+    return {
+      number: document.querySelector('.number-value').textContent.trim(),
+      isOfWorker: globalThis.asked.includes('glance'),
+    };
+  }, String(batch));
+
+for (const [name, address] of Object.entries({ hosted: () => server.url, 'one file': () => fileUrl(offlinePage) })) {
+  test(`${name}: once there is a visitor, the next frame shows the answer; a slow answer is left to a worker`, async () => {
+    const page = await newPage(browser);
+    await watchWorkers(page);
+    await open(page, address());
+    await page.mouse.move(10, 10);
+    for (let turn = 0; (await typeBatch(page, 2 + (turn % 2))).isOfWorker; turn++) {
+      assert.ok(turn < 50, 'the engine within the page does not start');
+      await settled(page);
+    }
+    const numbers = [];
+    for (const batch of [4, 8]) {
+      const { number, isOfWorker } = await typeBatch(page, batch);
+      assert.equal(isOfWorker, false);
+      numbers.push(number);
+      await settled(page);
+      const answer = await answerOf(page);
+      assertNumbers(answer, { training: { micro_batch: batch } });
+      assert.equal(number, answer.numbers[0]);
+    }
+    assert.notEqual(numbers[0], numbers[1]);
+
+    // Every look at the clock is a tenth of a second after the one before.
+    await page.evaluate(() => {
+      let late = 0;
+      const now = performance.now.bind(performance);
+      performance.now = () => now() + (late += 100);
+    });
+    const ofWorkers = [];
+    for (const batch of [1, 2, 4]) {
+      ofWorkers.push((await typeBatch(page, batch)).isOfWorker);
+      await settled(page);
+      assertNumbers(await answerOf(page), { training: { micro_batch: batch } });
+    }
+    assert.deepEqual(ofWorkers, [false, true, true]);
+    await page.evaluate(() => delete performance.now);
+    for (const batch of [2, 4]) {
+      ofWorkers.push((await typeBatch(page, batch)).isOfWorker);
+      await settled(page);
+    }
+    assert.deepEqual(ofWorkers.slice(3), [true, false]);
+    assert.deepEqual(await complaintsOf(page), []);
+    await page.context().close();
+  });
+}
+
+test('a plan that is kept before its answer is there is kept when it comes', async () => {
+  const page = await newPage(browser);
+  await watchWorkers(page);
+  await open(page, server.url);
+  await page.evaluate(() => (globalThis.held = ['glance']));
+  await page.getByLabel('Micro-batch per GPU', { exact: true }).fill('8');
+  await page.getByRole('button', { name: 'Bewaar om te vergelijken' }).click();
+  await page.waitForTimeout(200);
+  assert.equal(await page.locator('.compare tbody').count(), 0);
+  await page.evaluate(() => {
+    globalThis.held = [];
+    globalThis.release();
+  });
+  await page.locator('.compare tbody').waitFor();
+  await settled(page);
+  const kept = await page.locator('.compare tbody').textContent();
+  const [inUse, , onCard] = (await answerOf(page)).numbers;
+  for (const number of [inUse, onCard]) assert.equal(kept.split(number).length, 3, `${number} twice in ${kept}`);
+  assertNumbers(await answerOf(page), { training: { micro_batch: 8 } });
+  await page.context().close();
+});
+
 /** Scrolls past everything: a chart takes its width when it comes into sight. */
 const seeAll = (page) =>
   page.evaluate(async () => {

@@ -1,26 +1,8 @@
-// The planner itself, beside the page: the only file that knows WebAssembly. Built into a script of its own, which runs in
-// a worker, or within the page where no worker starts. Texts in, texts out: planner.ts is its other end.
+// The planner as WebAssembly, and nothing else knows it. What is compiled once can run in a worker and in the page.
 import createVramplan, { type Vramplan } from 'vramplan-core';
 
-/** The module, gzipped and in base64; the build puts it here. */
-declare const VRAMPLAN_WASM: string;
-
+export type Engine = Vramplan;
 export type Door = Exclude<keyof Vramplan, 'version'>;
-
-export interface Call {
-  id: number;
-  name: Door;
-  texts: string[];
-}
-
-export interface Reply {
-  id: number;
-  text: string;
-}
-
-declare global {
-  var vramplanCall: ((call: Call) => Promise<Reply>) | undefined; // within the page
-}
 
 function bytesOf(base64: string): Uint8Array<ArrayBuffer> {
   const text = atob(base64);
@@ -29,24 +11,29 @@ function bytesOf(base64: string): Uint8Array<ArrayBuffer> {
   return bytes;
 }
 
-async function start(): Promise<Vramplan> {
-  const plain = new Blob([bytesOf(VRAMPLAN_WASM)]).stream().pipeThrough(new DecompressionStream('gzip'));
-  const wasmBinary = new Uint8Array(await new Response(plain).arrayBuffer());
-  return createVramplan({ wasmBinary, locateFile: (name) => name });
+/** From the module's bytes, gzipped and in base64. */
+export async function compileEngine(packed: string): Promise<WebAssembly.Module> {
+  const plain = new Blob([bytesOf(packed)]).stream().pipeThrough(new DecompressionStream('gzip'));
+  return WebAssembly.compile(await new Response(plain).arrayBuffer());
 }
 
-const core = start();
+/** What it needs is in the module: nothing is fetched. */
+export const startEngine = (module: WebAssembly.Module): Promise<Engine> =>
+  createVramplan({
+    instantiateWasm: (imports, received) => {
+      const instance = new WebAssembly.Instance(module, imports);
+      received(instance, module);
+      return instance.exports;
+    },
+    locateFile: (name) => name,
+  });
 
-/** The core answers everything; a module that breaks is told in the shape of any other problem. */
-async function replyTo({ id, name, texts }: Call): Promise<Reply> {
+/** It answers everything; a module that breaks is told in the shape of any other problem. */
+export function askEngine(engine: Engine, name: Door, ...texts: string[]): string {
   try {
-    const door = (await core)[name] as (...texts: string[]) => string;
-    return { id, text: door(...texts) };
+    return (engine[name] as (...texts: string[]) => string)(...texts);
   } catch (error) {
     const problem = { code: 'internal', pointer: '', arguments: { what: String(error) } };
-    return { id, text: JSON.stringify({ version: '', problems: [problem] }) };
+    return JSON.stringify({ version: '', problems: [problem] });
   }
 }
-
-if (typeof document === 'undefined') onmessage = async ({ data }) => postMessage(await replyTo(data as Call));
-else globalThis.vramplanCall = replyTo;

@@ -14,6 +14,7 @@ import {
 import { firstContext, initialRequest } from './first';
 import { formatIn } from './format';
 import { wordsIn } from './i18n/i18n';
+import { breath, painted } from './pace';
 import { startPlanner, type Planner } from './planner';
 import { copyText, csvOf, jsonOf, linkTo, offlinePage, save, showInAddress } from './share';
 import { findVendor, type Vendor } from './vendor';
@@ -36,7 +37,6 @@ const ofFramework = [
   'recompute_modules',
 ].map((name) => `/training/${name}`);
 // Milliseconds.
-const handover = 10; // a frame on its way to the screen
 const addressDelay = 100; // what is filled in is in the address by then, answered or not
 const formDelay = 50; // a form waits this long for its answer, to be drawn once
 const slow = 300; // from here on a visitor is told that there is work, and can stop it
@@ -54,6 +54,7 @@ class Application {
   private problems: Notice[] = [];
   private unread: string[] = [];
   private plans: KeptPlan[] = [];
+  private keeps = false; // the present one as well, once its answer is there
   private before: State | null = null; // what "undo" goes back to
   private lastChanged = '';
   private entry: 'same' | 'new' = 'same'; // in the history, when the address is written
@@ -87,6 +88,8 @@ class Application {
     window.addEventListener('hashchange', () => void this.restoreAddress());
     document.addEventListener('click', followInside);
     document.addEventListener('submit', (event) => event.preventDefault());
+    for (const sign of ['pointermove', 'touchstart', 'keydown'])
+      document.addEventListener(sign, () => this.planner.comeNear(), { once: true, passive: true });
   }
 
   private async restore(text: string): Promise<boolean> {
@@ -150,9 +153,9 @@ class Application {
     saveCsv: () => save('vram-plan.csv', 'text/csv', csvOf(this.fresh!)),
     saveOffline: () => void this.saveOffline(),
     keep: () => {
-      if (this.problems.length > 0 || this.waiting === 'answer') return;
-      this.plans = [...this.plans, { text: textOf(this.state), report: this.fresh! }].slice(-mostPlans);
-      this.remember();
+      this.keeps = true;
+      if (this.waiting === 'answer') return;
+      this.keepPlan();
       void this.draw();
     },
     drop: (index) => {
@@ -225,6 +228,15 @@ class Application {
     this.entry = 'same';
   }
 
+  /** The plan that the visitor asked to keep, once its answer is there. */
+  private keepPlan(): void {
+    if (this.keeps && this.problems.length === 0) {
+      this.plans = [...this.plans, { text: textOf(this.state), report: this.fresh! }].slice(-mostPlans);
+      this.remember();
+    }
+    this.keeps = false;
+  }
+
   private async diagnose(text: string): Promise<void> {
     const request = this.problems.length === 0 ? (this.fresh?.request ?? null) : null;
     const answer = await this.planner.diagnose(text, request);
@@ -261,6 +273,7 @@ class Application {
     if (this.problems.length === 0) this.show(answer);
     if (!this.fresh) this.show(await this.firstAnswer());
     this.wait('rest');
+    this.keepPlan();
     forgetReading();
     const isFirst = !this.drawn;
     if (isFirst) await this.takeOver();
@@ -409,18 +422,6 @@ class Application {
     if (text) save('vram-planner.html', 'text/html', text);
   }
 }
-
-/**
- * Until what was drawn can be seen, and a moment longer, for the screen to get it before more is drawn. A page out of sight
- * draws nothing, and has nothing to wait for.
- */
-function painted(): Promise<void> {
-  if (document.hidden) return Promise.resolve();
-  return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, handover)));
-}
-
-/** Lets the browser do what is waiting: input, a frame. */
-const breath = () => new Promise((resolve) => setTimeout(resolve));
 
 /** Links within the page scroll and focus; the address keeps the inputs. */
 function followInside(event: MouseEvent): void {

@@ -1,8 +1,11 @@
-// The page's door to the planner. Two engines, each in a worker of its own: one for the answer, which is there within a
-// frame, and one for everything that rests on it (suggestions, curves, matrix), which may take its time. Of requests that
-// follow each other only the newest is answered, and both can be stopped.
-import type { Call, Door, Reply } from './engine';
+// The page's door to the planner. Two engines, each in a worker of its own: one for the answer, and one for everything that
+// rests on it (suggestions, curves, matrix), which may take its time. Of requests that follow each other only the newest is
+// answered, and both can be stopped. A third stands within the page, once there is a visitor: its answer is there before the
+// next frame is drawn, which a worker's is not.
+import { askEngine, startEngine, type Door, type Engine } from './engine';
 import { readFirst } from './first';
+import { breath } from './pace';
+import type { Call, Reply } from './worker';
 import type { Catalogue, DiagnosisAnswer, Notice, PlanRequest, Report } from './wire';
 
 /** Where an engine runs. */
@@ -13,6 +16,8 @@ interface Place {
 
 type OnReply = (reply: Reply) => void;
 
+const longest = 40; // milliseconds that an answer within the page may take; the next one is asked of the worker otherwise
+
 /** The single file holds the engine's text in a block; the hosted page has it beside it. */
 const engineText = (): string | null => document.getElementById('engine')?.textContent ?? null;
 
@@ -22,9 +27,9 @@ function workerAddress(): string {
 }
 
 /** `onFail`: no worker starts here. */
-function inWorker(onReply: OnReply, onFail: () => void): Place {
+function inWorker(onReply: OnReply, onModule: (module: WebAssembly.Module) => void, onFail: () => void): Place {
   const worker = new Worker(workerAddress());
-  worker.onmessage = ({ data }) => onReply(data as Reply);
+  worker.onmessage = ({ data }) => (data instanceof WebAssembly.Module ? onModule(data) : onReply(data as Reply));
   worker.onerror = onFail;
   return { send: (call) => worker.postMessage(call), stop: () => worker.terminate() };
 }
@@ -64,6 +69,7 @@ interface Question {
 
 /** One engine, its questions in order. */
 class Lane {
+  module: WebAssembly.Module | null = null; // as its worker compiled it
   private place: Place | null = null;
   private count = 0;
   private readonly open = new Map<number, Question>();
@@ -75,8 +81,9 @@ class Lane {
   /** Starts the engine, if it is not there. */
   start(): Place {
     const answered = (reply: Reply) => this.answered(reply);
+    const compiled = (module: WebAssembly.Module) => void (this.module = module);
     try {
-      this.place ??= Lane.workers ? inWorker(answered, () => this.moveIn()) : withinPage(answered);
+      this.place ??= Lane.workers ? inWorker(answered, compiled, () => this.moveIn()) : withinPage(answered);
     } catch {
       Lane.workers = false;
       this.place = withinPage(answered);
@@ -133,6 +140,42 @@ class Lane {
   }
 }
 
+/** An engine within the page; until it has come, and while answers take their time, its lane's worker answers. */
+class Near {
+  private engine: Engine | null = null;
+  private coming: Promise<void> | null = null;
+  private took = 0; // the last answer, milliseconds
+
+  constructor(
+    private readonly lane: Lane,
+    private readonly warmUp: [Door, ...string[]],
+  ) {}
+
+  come(): void {
+    this.coming ??= this.start();
+  }
+
+  /** Module and compiled code are the worker's: what that has run before is fast here as well. */
+  private async start(): Promise<void> {
+    await this.lane.ask(...this.warmUp);
+    if (!this.lane.module) return; // there is no worker
+    await breath();
+    const engine = await startEngine(this.lane.module);
+    await breath();
+    askEngine(engine, ...this.warmUp); // reads its catalogue
+    this.engine = engine;
+  }
+
+  async askNewest(name: Door, ...texts: string[]): Promise<string | null> {
+    this.come();
+    const start = performance.now();
+    const isHere = this.engine && this.took <= longest;
+    const answer = isHere ? askEngine(this.engine!, name, ...texts) : await this.lane.askNewest(name, ...texts);
+    this.took = performance.now() - start;
+    return answer;
+  }
+}
+
 export interface Planner {
   readonly catalogue: Catalogue;
   /** What is in view first: the report without what may take its time. Null: a newer request overtook it, or stopped. */
@@ -144,6 +187,8 @@ export interface Planner {
   diagnose(text: string, request: PlanRequest | null): Promise<DiagnosisAnswer | null>;
   /** Starts the engine, which takes a moment, before there is a question for it. */
   warmUp(): void;
+  /** Starts the one within the page, which blocks it for a moment: not before there is a visitor. */
+  comeNear(): void;
   stop(): void;
 }
 
@@ -161,16 +206,19 @@ export async function startPlanner(hardware: string): Promise<[Planner, Notice[]
   const asked = (name: 'glance' | 'plan', text: string): [Door, ...string[]] =>
     vendor ? [`${name}With`, text, vendor] : [name, text];
   const isKnown = (text: string) => !vendor && text === known.request;
+  const warmUp = asked('glance', known.request);
+  const near = new Near(first, warmUp);
   const glance = async (text: string, ask: (name: Door, ...texts: string[]) => Promise<string | null>) =>
     parsed<Report>(isKnown(text) ? known.report : await ask(...asked('glance', text)));
   const planner: Planner = {
     catalogue,
-    glance: (request) => glance(JSON.stringify(request), (...call) => first.askNewest(...call)),
+    glance: (request) => glance(JSON.stringify(request), (...call) => near.askNewest(...call)),
     plan: async (request) => parsed(await rest.askNewest(...asked('plan', JSON.stringify(request)))),
     kept: (request) => glance(JSON.stringify(request), (...call) => first.ask(...call)),
     diagnose: async (text, request) =>
       parsed(await rest.ask('diagnose', JSON.stringify({ text, ...(request && { request }) }))),
-    warmUp: () => void first.ask(...asked('glance', known.request)),
+    warmUp: () => void first.ask(...warmUp),
+    comeNear: () => near.come(),
     stop: () => {
       first.stop();
       rest.stop();
