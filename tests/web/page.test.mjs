@@ -477,6 +477,25 @@ test('not one English word on the Dutch page', () =>
     assert.deepEqual(found, []);
   }));
 
+for (const hash of ['#language=nl', '#language=en&model=meta-llama%2FLlama-3.3-70B-Instruct']) {
+  test(`a phone shows whole tables (${hash})`, () =>
+    onPage(
+      `${server.url}${hash}`,
+      async (page) => {
+        for (const id of ['speed', 'layouts', 'matrix']) {
+          const table = page.locator(`#${id} .scroll`);
+          await table.scrollIntoViewIfNeeded();
+          const [content, room] = await table.evaluate((element) => [element.scrollWidth, element.clientWidth]);
+          assert.ok(content <= room, `${id}: ${content} wide in ${room}`);
+        }
+        const row = await page.locator('#layouts tbody tr').first().innerText();
+        assert.match(row, /micro-batch 2, met checkpointing|micro-batch 1, with checkpointing/);
+        assert.match(await page.locator('#layouts > p').first().textContent(), /snelste die passen|None of them fits/);
+      },
+      { viewport: { width: 360, height: 800 } },
+    ));
+}
+
 test('a phone needs no horizontal scrolling, and always shows the verdict', () =>
   onPage(
     server.url,

@@ -67,22 +67,26 @@ function axes(context: Context, name: Name, curve: Curve, scales: Scales) {
   </g>`;
 }
 
-function limitShape({ words, format }: Context, limit: number, { y, width }: Scales) {
-  const text = words.t('chart.usable', { usable: format.bytes(limit) });
+const usable = ({ words, format }: Context, limit: number) => words.t('chart.usable', { usable: format.bytes(limit) });
+
+function limitShape(context: Context, limit: number, { y, width }: Scales) {
   return svg`<g class="limit">
     <path class="mark" d="M${margin.left},${y(limit)}H${width - margin.right}" />
-    <text x=${margin.left + 4} y=${y(limit) - 6} font-size="12">${text}</text>
+    <text x=${margin.left + 4} y=${y(limit) - 6} font-size="12">${usable(context, limit)}</text>
   </g>`;
 }
 
-/** Where memory runs out: a cross on the limit, with the value. */
-function endShape({ words }: Context, value: number, limit: number, { x, y, width }: Scales) {
-  const text = words.t('curve.end', { value });
-  const half = textWidth(text, 12) / 2;
-  const place = Math.min(width - margin.right - half, Math.max(margin.left + half, x(value)));
+/** Where memory runs out: a cross on the limit, with the value on a side where the curve is not. */
+function endShape(context: Context, value: number, limit: number, { x, y, width }: Scales) {
+  const text = context.words.t('curve.end', { value });
+  const [left, top, room] = [x(value), y(limit), textWidth(text, 12)];
+  const isRight = left + 10 + room <= width - margin.right;
+  const clear = margin.left + 12 + textWidth(usable(context, limit), 12); // of the limit's own text
+  const above = left - 8 - room > clear ? top - 10 : top - 22;
   return svg`<g class="curve-end">
-    <path d="M${x(value) - 5},${y(limit) - 5}l10,10m0,-10l-10,10" />
-    <text x=${place} y=${Math.min(bottom - 8, y(limit) + 24)} font-size="12" text-anchor="middle">${text}</text>
+    <path d="M${left - 5},${top - 5}l10,10m0,-10l-10,10" />
+    <text x=${isRight ? left + 10 : left - 8} y=${isRight ? Math.min(bottom - 8, top + 18) : above}
+      font-size="12" text-anchor=${isRight ? 'start' : 'end'}>${text}</text>
   </g>`;
 }
 

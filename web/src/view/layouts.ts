@@ -23,16 +23,26 @@ function row(context: Context, { request, device, verdict, tokens_per_second: ra
   const name = layoutName(context, request.layout!);
   const recomputed = valueName(context, '/training/recompute', String(recompute));
   const text = words.t('layouts.apply_this', { name, batch: String(batch), recomputed });
+  const speed = rate === null ? words.t('layouts.no_rate') : format.significant(rate);
+  // A small screen has no room for a column of each.
+  const details = [
+    words.t('settings.micro_batch', { count: batch ?? 0 }),
+    words.t(`settings.recompute.${recompute}`),
+  ].join(', ');
   return html`<tr>
-    <th scope="row">${name}</th>
-    <td class="figure">${batch}</td>
-    <td>${recomputed}</td>
+    <th scope="row">
+      ${name}<span class="narrow-only note"
+        >${details}. ${rate === null ? nothing : words.t('ladder.rate', { rate: speed })}</span
+      >
+    </th>
+    <td class="figure wide-only">${batch}</td>
+    <td class="wide-only">${recomputed}</td>
     <td class="figure verdict-${verdict}">
       ${verdictIcon(verdict)} ${format.bytes(device.expected)}<span class="visually-hidden">
         ${words.t(`verdict.${verdict}`)}</span
       >
     </td>
-    <td class="figure">${rate === null ? words.t('layouts.no_rate') : format.significant(rate)}</td>
+    <td class="figure wide-only">${speed}</td>
     <td>
       <button type="button" class="quiet" aria-label=${text} @click=${() => actions.apply(request)}>
         ${words.t('change.apply')}
@@ -45,18 +55,19 @@ export function layoutSuggestions(context: Context): TemplateResult | typeof not
   const { words, report } = context;
   const { best = [], tried = 0 } = report.layouts ?? {};
   if (best.length === 0) return nothing;
+  const fits = best.some(({ verdict }) => verdict !== 'does_not_fit');
   return html`<section class="panel" id="layouts" aria-labelledby="layouts-title" tabindex="-1">
     <h2 id="layouts-title">${words.t('layouts.title')}</h2>
-    <p>${words.t('layouts.text', { count: tried })}</p>
+    <p>${words.t(fits ? 'layouts.text' : 'layouts.text.none', { count: tried })}</p>
     <div class="scroll" tabindex="0" role="region" aria-label=${words.t('layouts.table')}>
       <table class="layouts">
         <thead>
           <tr>
             <th scope="col">${words.t('layouts.layout')}</th>
-            <th scope="col" class="figure">${words.t('field.micro_batch')}</th>
-            <th scope="col">${words.t('field.recompute')}</th>
+            <th scope="col" class="figure wide-only">${words.t('field.micro_batch')}</th>
+            <th scope="col" class="wide-only">${words.t('field.recompute')}</th>
             <th scope="col" class="figure">${words.t('layouts.memory')}</th>
-            <th scope="col" class="figure">${words.t('layouts.rate')}</th>
+            <th scope="col" class="figure wide-only">${words.t('layouts.rate')}</th>
             <th scope="col"><span class="visually-hidden">${words.t('change.apply')}</span></th>
           </tr>
         </thead>
