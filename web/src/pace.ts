@@ -13,3 +13,7 @@ export function painted(): Promise<void> {
 
 /** Lets the browser do what is waiting: input, a frame. */
 export const breath = () => new Promise((resolve) => setTimeout(resolve));
+
+/** Until there is nothing else to do, as far as the browser tells. */
+export const idle = () =>
+  new Promise((resolve) => ('requestIdleCallback' in window ? requestIdleCallback : setTimeout)(resolve));

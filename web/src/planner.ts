@@ -4,7 +4,7 @@
 // next frame is drawn, which a worker's is not.
 import { askEngine, startEngine, type Door, type Engine } from './engine';
 import { readFirst } from './first';
-import { breath } from './pace';
+import { idle } from './pace';
 import type { Call, Reply } from './worker';
 import type { Catalogue, DiagnosisAnswer, Notice, PlanRequest, Report } from './wire';
 
@@ -159,9 +159,9 @@ class Near {
   private async start(): Promise<void> {
     await this.lane.ask(...this.warmUp);
     if (!this.lane.module) return; // there is no worker
-    await breath();
+    await idle();
     const engine = await startEngine(this.lane.module);
-    await breath();
+    await idle();
     askEngine(engine, ...this.warmUp); // reads its catalogue
     this.engine = engine;
   }
