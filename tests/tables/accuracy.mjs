@@ -1,8 +1,9 @@
 // The accuracy table: every public measured run that the planner can express, in the run's own metric.
 // Settings beyond what a run's table says were read in its source: releases in fms-acceleration's requirements.txt and
 // requirements_liger.txt, double quantization in its framework_plugin_bnb.py; that of fsdp_qlora and its adapters in its
-// train.py; FP8 parameters and 16-bit gradients in Megatron-Bridge's recipes (training/mixed_precision.py); the 16-bit loss of universal-llm-trainer in its src/models. A run's `published` holds what the table itself
-// says in their place.
+// train.py; accumulation and double quantization in PEFT's guides, which do not name their cards of 24 and 40 GB; FP8
+// parameters and 16-bit gradients in Megatron-Bridge's recipes (training/mixed_precision.py); the 16-bit loss of
+// universal-llm-trainer in its src/models. A run's `published` holds what the table itself says in their place.
 //
 //   node tests/tables/accuracy.mjs            prints the table (VRAMPLAN_BIN: the native `vramplan`)
 //   node tests/tables/accuracy.mjs --rows     and each run with its error

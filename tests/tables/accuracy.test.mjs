@@ -68,6 +68,12 @@ test('nine in ten measured runs lie inside the interval, in every group of ten r
   }
 });
 
+test('what nvidia-smi showed lies inside the interval of the card', () => {
+  const rows = errors.filter(({ group }) => group.endsWith('device'));
+  assert.ok(rows.length >= 4, `${rows.length} runs`);
+  for (const { id, inside } of rows) assert.ok(inside, id);
+});
+
 // Runs of torchtitan that the bar leaves out; the table has them all.
 const EXPLAINED = new Map([
   ['torchtitan-024', 'a policy that kept abs() of whole weights (fixed in pull request 820)'],
