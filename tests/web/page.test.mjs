@@ -33,6 +33,8 @@ after(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
+const addresses = { hosted: () => server.url, 'one file': () => fileUrl(offlinePage) };
+
 async function onPage(url, work, options) {
   const page = await newPage(browser, options);
   try {
@@ -83,7 +85,7 @@ function assertComplete(answer) {
   assert.equal(answer.stale, false);
 }
 
-for (const [name, address] of Object.entries({ hosted: () => server.url, 'one file': () => fileUrl(offlinePage) })) {
+for (const [name, address] of Object.entries(addresses)) {
   test(`${name}: a complete answer at load, and the right one after a change`, () =>
     onPage(address(), async (page) => {
       const first = await answerOf(page);
@@ -129,7 +131,7 @@ test('work that takes its time is told and can be stopped, and what was there be
   await page.context().close();
 });
 
-for (const [name, address] of Object.entries({ hosted: () => server.url, 'one file': () => fileUrl(offlinePage) })) {
+for (const [name, address] of Object.entries(addresses)) {
   test(`${name}: the page answers where no worker starts`, async () => {
     const page = await newPage(browser);
     await page.addInitScript(() => {
@@ -174,7 +176,7 @@ const typeBatch = (page, batch) =>
     };
   }, String(batch));
 
-for (const [name, address] of Object.entries({ hosted: () => server.url, 'one file': () => fileUrl(offlinePage) })) {
+for (const [name, address] of Object.entries(addresses)) {
   test(`${name}: once there is a visitor, the next frame shows the answer; a slow answer is left to a worker`, async () => {
     const page = await newPage(browser);
     await watchWorkers(page);

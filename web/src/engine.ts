@@ -1,4 +1,4 @@
-// The planner as WebAssembly, and nothing else knows it. What is compiled once can run in a worker and in the page.
+// The planner as WebAssembly: the only file that imports it. What is compiled once can run in a worker and in the page.
 import createVramplan, { type Vramplan } from 'vramplan-core';
 
 export type Engine = Vramplan;

@@ -167,10 +167,11 @@ class Near {
   }
 
   async askNewest(name: Door, ...texts: string[]): Promise<string | null> {
-    this.come();
     const start = performance.now();
     const isHere = this.engine && this.took <= longest;
-    const answer = isHere ? askEngine(this.engine!, name, ...texts) : await this.lane.askNewest(name, ...texts);
+    const asked = isHere ? askEngine(this.engine!, name, ...texts) : this.lane.askNewest(name, ...texts);
+    this.come(); // behind the question, which it would hold up
+    const answer = await asked;
     this.took = performance.now() - start;
     return answer;
   }
